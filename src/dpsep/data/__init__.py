@@ -1,0 +1,44 @@
+"""Tables in, their declared structure, and the data sets of the paper by name.
+
+`read_table` reads a file, a `Schema` declares what is public of it, `encode` makes a design matrix of the
+two, and `check_table` looks for what is wrong with the values, for the owner's eyes only. `load_uci`,
+`splits` and `load_adult` give the public data sets of the paper and of the benchmarks.
+"""
+
+from dpsep.data.check import Finding, check_table, render_findings
+from dpsep.data.fetch import DataError
+from dpsep.data.frames import TableError, as_frame
+from dpsep.data.registry import UCI, UCI_NAMES, load_adult, load_uci, splits
+from dpsep.data.schema import (
+    ADULT_SCHEMA,
+    Column,
+    Schema,
+    SchemaError,
+    encode,
+    encode_target,
+    encoded_bounds,
+)
+from dpsep.data.table import as_matrix, read_table
+
+__all__ = [
+    "ADULT_SCHEMA",
+    "UCI",
+    "UCI_NAMES",
+    "Column",
+    "DataError",
+    "Finding",
+    "Schema",
+    "SchemaError",
+    "TableError",
+    "as_frame",
+    "as_matrix",
+    "check_table",
+    "encode",
+    "encode_target",
+    "encoded_bounds",
+    "load_adult",
+    "load_uci",
+    "read_table",
+    "render_findings",
+    "splits",
+]

@@ -1,0 +1,74 @@
+"""Any table as a polars frame.
+
+The rest of the room speaks polars; this file turns pandas frames, Arrow tables and mappings into it, column
+by column and without ever failing on a value: what pandas holds as objects becomes text. pandas itself is
+imported only if the user has imported it to make the frame handed over.
+"""
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+__all__ = ["TableError", "as_frame", "is_pandas", "refuse_duplicates", "unknown_column"]
+
+
+class TableError(ValueError):
+    """A table could not be read, or its structure is not what is needed."""
+
+
+def as_frame(table: Any) -> pl.DataFrame:
+    """Return the table as a polars frame.
+
+    Parameters
+    ----------
+    table
+        A polars or pandas frame, a polars lazy frame, a pyarrow table or a mapping of columns.
+    """
+    if isinstance(table, pl.DataFrame):
+        return table
+    if isinstance(table, pl.LazyFrame):
+        return table.collect()
+    if isinstance(table, pa.Table):
+        refuse_duplicates(table.column_names, "the table")
+        return pl.DataFrame(pl.from_arrow(table))
+    if is_pandas(table):
+        refuse_duplicates([str(name) for name in table.columns], "the table")
+        return pl.DataFrame([_from_pandas(str(name), table[name]) for name in table.columns])
+    if isinstance(table, Mapping):
+        return pl.DataFrame(table, strict=False)
+    raise TableError(
+        f"expected a table, got {type(table).__name__}; pass a polars or pandas frame, a pyarrow table or a "
+        "mapping of column names to values"
+    )
+
+
+def is_pandas(table: Any) -> bool:
+    """Say whether the object is a pandas frame, without importing pandas."""
+    return type(table).__module__.split(".")[0] == "pandas" and hasattr(table, "dtypes") and table.ndim == 2
+
+
+def refuse_duplicates(names: list[str], where: str) -> None:
+    """Raise if a column's name occurs twice."""
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    if repeated:
+        raise TableError(f"{where} has more than one column named {', '.join(repeated)}; rename them")
+
+
+def unknown_column(name: str, known: list[str]) -> str:
+    """Say that a column is not there, which are, and which one may have been meant."""
+    near = get_close_matches(name, known, n=1)
+    meant = f" Did you mean {near[0]!r}?" if near else ""
+    listed = ", ".join(known[:20]) + (", ..." if len(known) > 20 else "")
+    return f"there is no column {name!r}; the columns are {listed}.{meant}"
+
+
+def _from_pandas(name: str, column: Any) -> pl.Series:
+    if getattr(column.dtype, "kind", "O") in "biuf":
+        return pl.Series(name, column.to_numpy(dtype=np.float64, na_value=np.nan)).fill_nan(None)
+    missing = column.isna()
+    values = [None if gone else str(value) for value, gone in zip(column, missing, strict=True)]
+    return pl.Series(name, values, dtype=pl.String)

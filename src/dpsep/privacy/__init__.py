@@ -1,0 +1,1 @@
+"""The gate and what stands around it: sampling, noise, accounting, the ledger, checkpoints."""

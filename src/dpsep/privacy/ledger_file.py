@@ -1,0 +1,291 @@
+"""The ledger's file: an append-only, hash-chained table in SQLite, and what can be wrong with it.
+
+This module knows rows and bytes; `dpsep.privacy.ledger` knows privacy. Each row carries the SHA-256 of its
+own canonical JSON and of the row before it; a second table keeps the number of rows and the last hash, so
+that a cut tail shows as well as an edited row. Triggers refuse UPDATE, DELETE and rows out of turn. The chain
+finds accidents and careless edits; whoever can write the file can also rewrite all of it, or put an old copy
+back, so keep receipts (`Ledger.verify` takes them) or the file where only its owner writes.
+
+Durability: rollback journal (`journal_mode=DELETE`) with `synchronous=EXTRA`. FULL would not do here: a
+transaction in that mode commits when its journal's name is removed, and only EXTRA syncs the folder after
+that, so that a power cut cannot bring the journal back and roll a charge off again. WAL with FULL is as
+durable but needs shared memory and two more files beside the ledger.
+
+Each operation opens a connection of its own, under one lock that also holds off `fork`: SQLite's locks must
+not cross a fork.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import secrets
+import sqlite3
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from numbers import Integral, Real
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from dpsep.privacy.checkpoint import fsync_folder
+
+FORMAT = 1
+APPLICATION = 0x64705345  # marks the file as ours: "dpSE"
+GENESIS = "0" * 64
+_EVENT_LIMIT = 65536
+
+_SCHEMA = {
+    "entries": "CREATE TABLE entries (number INTEGER PRIMARY KEY, time TEXT NOT NULL, run TEXT NOT NULL, "
+    "kind TEXT NOT NULL, "
+    "epsilon TEXT NOT NULL, delta TEXT NOT NULL, rdp TEXT, relation TEXT NOT NULL, unit TEXT NOT NULL, "
+    "event TEXT NOT NULL, previous TEXT NOT NULL, hash TEXT NOT NULL)",
+    "head": "CREATE TABLE head (count INTEGER NOT NULL, hash TEXT NOT NULL)",
+    "entries_in_turn": "CREATE TRIGGER entries_in_turn BEFORE INSERT ON entries "
+    "WHEN NEW.number IS NOT (SELECT count + 1 FROM head) BEGIN SELECT RAISE(ABORT, 'a ledger only "
+    "appends'); END",
+    "entries_no_update": "CREATE TRIGGER entries_no_update BEFORE UPDATE ON entries "
+    "BEGIN SELECT RAISE(ABORT, 'a ledger only appends'); END",
+    "entries_no_delete": "CREATE TRIGGER entries_no_delete BEFORE DELETE ON entries "
+    "BEGIN SELECT RAISE(ABORT, 'a ledger only appends'); END",
+    "head_once": "CREATE TRIGGER head_once BEFORE INSERT ON head WHEN (SELECT count(*) FROM head) > 0 "
+    "BEGIN SELECT RAISE(ABORT, 'a ledger only appends'); END",
+    "head_forward": "CREATE TRIGGER head_forward BEFORE UPDATE ON head WHEN NEW.count IS NOT OLD.count + 1 "
+    "BEGIN SELECT RAISE(ABORT, 'a ledger only appends'); END",
+    "head_no_delete": "CREATE TRIGGER head_no_delete BEFORE DELETE ON head "
+    "BEGIN SELECT RAISE(ABORT, 'a ledger only appends'); END",
+}
+
+# One operation at a time in this process, and none while it forks.
+_turn = threading.Lock()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_turn.acquire, after_in_parent=_turn.release, after_in_child=_turn.release)
+
+
+class LedgerError(RuntimeError):
+    """Something about a ledger is not as it must be; nothing was charged and no record may be read."""
+
+
+class LedgerDamaged(LedgerError):
+    """The file was edited, cut or torn: its rows do not match their hashes."""
+
+
+class LedgerForeign(LedgerError):
+    """The file is no ledger of ours, or one in a newer format."""
+
+
+class LedgerLocked(LedgerError):
+    """Another process kept the file locked for longer than the timeout."""
+
+
+class LedgerUnwritable(LedgerError):
+    """The file or its folder cannot be written, or the disk is full."""
+
+
+class Entry(NamedTuple):
+    """One row as it is stored: amounts as decimal text, the curve and the event as JSON text."""
+
+    number: int
+    time: str
+    run: str
+    kind: str
+    epsilon: str
+    delta: str
+    rdp: str | None
+    relation: str
+    unit: str
+    event: str
+    previous: str
+    hash: str
+
+
+def canonical_json(value: Any) -> str:
+    """Return the one JSON text of a value: sorted keys, no spaces, ASCII, no NaN.
+
+    Examples
+    --------
+    >>> canonical_json({"steps": 10, "sampling": "poisson"})
+    '{"sampling":"poisson","steps":10}'
+    """
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False, default=_plain_number)
+
+
+def event_json(event: dict[str, Any]) -> str:
+    """Return an event as canonical JSON, or refuse it: it describes a mechanism and has no room for data."""
+    if not isinstance(event, dict):
+        raise LedgerError(f"the event is a {type(event).__name__}: give a dict that describes the mechanism")
+    try:
+        text = canonical_json(event)
+    except (TypeError, ValueError) as error:
+        raise LedgerError(
+            f"the event cannot be written as JSON ({error}): give names, text and finite numbers"
+        ) from error
+    if len(text) > _EVENT_LIMIT:
+        raise LedgerError(
+            f"the event takes {len(text)} characters and {_EVENT_LIMIT} are allowed: describe the mechanism "
+            "(sampling, steps, sigma, records), put no data in it"
+        )
+    return text
+
+
+def entry_hash(entry: Entry) -> str:
+    """Return the SHA-256 of a row's content, the previous row's hash included."""
+    content = entry._asdict()
+    del content["hash"]
+    return hashlib.sha256(canonical_json(content).encode()).hexdigest()
+
+
+def create_file(path: Path, timeout: float, **content: Any) -> None:
+    """Make a ledger with its first row; a file that is already there is left alone.
+
+    The new file gets its name by a hard link once it is whole and durable, so that of several creators
+    exactly one wins, and an empty file at the path is never a young ledger but always a damaged one.
+    """
+    temporary = path.with_name(f".{secrets.token_hex(8)}.tmp")
+    try:
+        with _operation(temporary, timeout, mode="rwc", shown=path) as connection:
+            connection.execute(f"PRAGMA application_id = {APPLICATION}")
+            connection.execute(f"PRAGMA user_version = {FORMAT}")
+            connection.execute("BEGIN IMMEDIATE")
+            for statement in _SCHEMA.values():
+                connection.execute(statement)
+            connection.execute("INSERT INTO head VALUES (0, ?)", (GENESIS,))
+            append(connection, [], **content)
+            connection.execute("COMMIT")
+        os.link(temporary, path)
+        fsync_folder(path.parent)
+    except FileExistsError:
+        pass  # another process was first: its file counts
+    except OSError as error:
+        raise LedgerUnwritable(
+            f"the ledger {path} cannot be made ({error.strerror}): choose an existing folder that you may "
+            "write to, on a local file system with hard links (network shares often lack these and "
+            "reliable locks)"
+        ) from error
+    finally:
+        for name in (temporary, temporary.with_name(f"{temporary.name}-journal")):
+            with contextlib.suppress(OSError):
+                name.unlink()
+
+
+@contextlib.contextmanager
+def open_file(path: Path, timeout: float, *, write: bool = False) -> Iterator[sqlite3.Connection]:
+    """Open one transaction on an existing ledger; a write is durable once the block ends without error."""
+    if not os.path.exists(path):
+        raise LedgerError(
+            f"there is no ledger at {path}: name an existing one, or give epsilon and delta to make it. If "
+            "there was one, restore it from a copy; a new one would forget what was spent"
+        )
+    with _operation(path, timeout, mode="rw") as connection:
+        connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
+        _check_format(connection, path)
+        yield connection
+        connection.execute("COMMIT")
+
+
+def read_entries(connection: sqlite3.Connection, path: Path) -> list[Entry]:
+    """Read every row and check the whole chain against the count and the last hash kept beside it."""
+    entries = [Entry(*row) for row in connection.execute("SELECT * FROM entries ORDER BY number")]
+    previous = GENESIS
+    for position, entry in enumerate(entries, start=1):
+        if entry.number != position or entry.previous != previous or entry.hash != entry_hash(entry):
+            raise _damaged(path, f"row {position} does not match its hash or its place")
+        previous = entry.hash
+    heads = connection.execute("SELECT count, hash FROM head").fetchall()
+    if heads != [(len(entries), previous)] or not entries or entries[0].kind != "create":
+        raise _damaged(
+            path, f"it has {len(entries)} rows, which is not what its head says: rows are missing or added"
+        )
+    return entries
+
+
+def append(connection: sqlite3.Connection, entries: list[Entry], **content: Any) -> Entry:
+    """Add one row after `entries`, inside the caller's transaction."""
+    previous = entries[-1].hash if entries else GENESIS
+    # The time is for people: order comes from the numbers and the chain, so a clock that jumps harms nothing.
+    time = datetime.now(UTC).isoformat(timespec="seconds")
+    entry = Entry(number=len(entries) + 1, time=time, previous=previous, hash="", **content)
+    entry = entry._replace(hash=entry_hash(entry))
+    connection.execute(f"INSERT INTO entries VALUES ({', '.join('?' * len(entry))})", entry)
+    connection.execute("UPDATE head SET count = ?, hash = ?", (entry.number, entry.hash))
+    return entry
+
+
+def _connect(path: Path, timeout: float, mode: str) -> sqlite3.Connection:
+    connection = sqlite3.connect(
+        f"{path.as_uri()}?mode={mode}", uri=True, timeout=timeout, isolation_level=None
+    )
+    connection.execute("PRAGMA synchronous = EXTRA")
+    return connection
+
+
+@contextlib.contextmanager
+def _operation(
+    path: Path, timeout: float, mode: str, shown: Path | None = None
+) -> Iterator[sqlite3.Connection]:
+    try:
+        with _turn, contextlib.closing(_connect(path, timeout, mode)) as connection:
+            yield connection  # closing without COMMIT rolls back
+    except sqlite3.Error as error:
+        raise _explain(error, shown or path, timeout) from error
+
+
+def _check_format(connection: sqlite3.Connection, path: Path) -> None:
+    if path.stat().st_size == 0:
+        raise _damaged(path, "it is empty")
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if application != APPLICATION:
+        raise LedgerForeign(
+            f"{path} is an SQLite file but no dpsep ledger: it was left as it is. Name another path"
+        )
+    if version != FORMAT:
+        raise LedgerForeign(
+            f"the ledger {path} has format {version} and this version of dpsep reads format {FORMAT}: use "
+            "the version that made it"
+        )
+    found = connection.execute("SELECT name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite%'")
+    if dict(found) != _SCHEMA:
+        raise _damaged(path, "its tables or the triggers that protect them were changed")
+
+
+def _damaged(path: Path, what: str) -> LedgerDamaged:
+    return LedgerDamaged(
+        f"the ledger {path} is damaged: {what}. It will not be used, since what was spent is no longer "
+        "certain; restore it from a copy that holds every charge"
+    )
+
+
+def _explain(error: sqlite3.Error, path: Path, timeout: float) -> LedgerError:
+    said = str(error)
+    if "locked" in said:
+        return LedgerLocked(
+            f"the ledger {path} stayed locked by another process for {timeout:g} s; nothing was charged. "
+            "Wait until it is done, or give a longer timeout"
+        )
+    if "not a database" in said:
+        return LedgerForeign(
+            f"{path} is no dpsep ledger (not even an SQLite file): it was left as it is. Name another path"
+        )
+    if "malformed" in said or "no such table" in said:
+        return _damaged(path, f"SQLite says '{said}'")
+    if "full" in said or "I/O" in said:
+        return LedgerUnwritable(
+            f"the ledger {path} could not be written: the disk is full or failing (SQLite says '{said}'). "
+            "Do not read records; free some room and try again"
+        )
+    if "readonly" in said or "unable to open" in said:
+        return LedgerUnwritable(
+            f"the ledger {path} cannot be written (SQLite says '{said}'): a charge needs write access to "
+            "the file and, for its journal, to its folder, which must exist. Change the permissions, or "
+            "name a path where you may write"
+        )
+    return LedgerError(f"the ledger {path} cannot be used: SQLite says '{said}'; nothing was charged")
+
+
+def _plain_number(value: object) -> int | float:
+    if isinstance(value, Integral):
+        return int(value)
+    if isinstance(value, Real):
+        return float(value)
+    raise TypeError(f"{type(value).__name__} is not a JSON type")

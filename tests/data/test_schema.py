@@ -1,0 +1,264 @@
+import math
+from datetime import date
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpsep.data.frames import TableError
+from dpsep.data.registry import load_adult
+from dpsep.data.schema import ADULT_SCHEMA, Column, Schema, SchemaError, encode, encode_target, encoded_bounds
+
+AGE = Column("age", "number", (0, 120))
+SEX = Column("sex", "category", categories=("F", "M"))
+HAIR = Column("hair", "category", categories=("brown", "fair", "red", "?"))
+SCHEMA = Schema((AGE, SEX, HAIR))
+
+SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data"
+
+ages = st.one_of(
+    st.none(), st.integers(-200, 200).map(str), st.sampled_from(["", "old", "nan", "inf", " 7 ", "1e3"])
+)
+sexes = st.one_of(st.none(), st.sampled_from(["F", "M", " M ", "m", "", "other"]))
+hairs = st.one_of(st.none(), st.sampled_from(["brown", "fair", "red", "?", "grey"]))
+records = st.lists(st.tuples(ages, sexes, hairs), min_size=1, max_size=20)
+
+
+def frame(rows) -> pl.DataFrame:
+    schema = {"age": pl.String, "sex": pl.String, "hair": pl.String}
+    return pl.DataFrame(rows, schema=schema, orient="row")
+
+
+def good_number(cell: str | None) -> bool:
+    try:
+        return cell is not None and math.isfinite(float(cell))
+    except ValueError:
+        return False
+
+
+@given(records, st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_a_row_is_nan_exactly_if_a_cell_is_bad_and_one_hot_otherwise(rows, drop_first):
+    X, names = encode(frame(rows), SCHEMA, drop_first=drop_first)
+    start = int(drop_first)
+    assert X.shape == (len(rows), 1 + (2 - start) + (4 - start)) == (len(rows), len(names))
+    for row, (age, sex, hair) in zip(X, rows, strict=True):
+        fine = (
+            good_number(age) and (sex or "").strip() in ("F", "M") and hair in ("brown", "fair", "red", "?")
+        )
+        if not fine:
+            assert np.isnan(row).all()
+            continue
+        expected = [float(age)]
+        expected += [float(sex.strip() == value) for value in ("F", "M")[start:]]
+        expected += [float(hair == value) for value in ("brown", "fair", "red", "?")[start:]]
+        np.testing.assert_array_equal(row, expected)
+
+
+@given(records, records)
+@settings(max_examples=40, deadline=None)
+def test_a_records_row_does_not_depend_on_the_other_records(rows, others):
+    alone, names = encode(frame(rows), SCHEMA)
+    together, same = encode(frame(rows + others), SCHEMA)
+    assert names == same
+    np.testing.assert_array_equal(together[: len(rows)], alone)
+
+
+@given(records)
+@settings(max_examples=30, deadline=None)
+def test_declared_bounds_cover_what_is_encoded_once_numbers_are_clipped(rows):
+    X, names = encode(frame(rows), SCHEMA)
+    lower, upper = encoded_bounds(SCHEMA)
+    assert lower.shape == upper.shape == (len(names),)
+    clipped = np.clip(X, lower, upper)
+    np.testing.assert_array_equal(clipped[:, 1:], X[:, 1:])
+
+
+names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8)
+words = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8).filter(
+    lambda w: w == w.strip()
+)
+numbers = st.builds(
+    lambda name, low, width: Column(name, "number", (low, low + width)),
+    names,
+    st.floats(-1e6, 1e6),
+    st.floats(1, 1e6),
+)
+categories = st.builds(
+    lambda name, values: Column(name, "category", categories=tuple(values)),
+    names,
+    st.lists(words, min_size=1, max_size=4, unique=True),
+)
+
+
+@given(
+    st.lists(st.one_of(numbers, categories), min_size=1, max_size=4, unique_by=lambda c: c.name),
+    st.booleans(),
+)
+@settings(max_examples=80, deadline=None)
+def test_a_schema_survives_toml(columns, with_target):
+    schema = Schema(tuple(columns), columns[-1].name if with_target else None)
+    assert Schema.from_toml(schema.to_toml()) == schema
+    assert Schema.from_dict(schema.to_dict()) == schema
+
+
+def test_a_schema_is_read_from_a_file(tmp_path):
+    text = """
+    target = "sex"
+    [[columns]]
+    name = "age"
+    kind = "number"
+    bounds = [0, 120]
+    [[columns]]
+    name = "sex"
+    kind = "category"
+    categories = ["F", "M"]
+    """
+    (tmp_path / "schema.toml").write_text(text)
+    assert Schema.read(tmp_path / "schema.toml") == Schema((AGE, SEX), "sex")
+    with pytest.raises(SchemaError, match="No such file"):
+        Schema.read(tmp_path / "absent.toml")
+    (tmp_path / "latin.toml").write_bytes("# é".encode("latin1"))
+    with pytest.raises(SchemaError, match="not UTF-8"):
+        Schema.read(tmp_path / "latin.toml")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("", "number"), "name is a text that is not empty"),
+        (("age", "integer"), "column 'age' has kind 'integer'; allowed are 'number' and 'category'"),
+        (("age", "number", (3, 1)), "column 'age' has bounds 3, 1; give two finite numbers"),
+        (("age", "number", (0, float("inf"))), "column 'age' has bounds 0, inf"),
+        (("age", "number", (1, 2, 3)), "column 'age' has bounds .*give two numbers"),
+        (("age", "number", "low"), "column 'age' has bounds 'low'; give two numbers"),
+        (("age", "number", None, ("a",)), "column 'age' is a number and declares categories"),
+        (("sex", "category"), "column 'sex' is a category without categories"),
+        (("sex", "category", (0, 1), ("F",)), "column 'sex' is a category and declares bounds"),
+        (("sex", "category", None, ("F", "F")), "column 'sex' lists the category 'F' more than once"),
+        (("sex", "category", None, ("F", " M")), "column 'sex' has the category ' M'"),
+        (("sex", "category", None, "FM"), "column 'sex' is a category without categories"),
+        (("sex", "category", None, (1.5,)), "1.5 cannot be a category"),
+    ],
+)
+def test_a_column_that_contradicts_itself_is_refused_by_name(arguments, message):
+    with pytest.raises(SchemaError, match=message):
+        Column(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("declaration", "message"),
+    [
+        ({}, "needs 'columns'"),
+        ({"columns": []}, "at least one column"),
+        ({"columns": ["age"]}, "needs 'columns', a list of tables"),
+        ({"colums": []}, "the schema has the key 'colums'; allowed are target, columns"),
+        ({"columns": [{"name": "age"}]}, "column 'age' declares no 'kind'"),
+        ({"columns": [{"kind": "number"}]}, "column 1 declares no 'name'"),
+        ({"columns": [{"name": "age", "kind": "number", "min": 0}]}, "column 'age' has the key 'min'"),
+        ({"columns": [{"name": "a", "kind": "number"}] * 2}, "column 'a' is declared more than once"),
+        ({"columns": [{"name": "a", "kind": "number"}], "target": "y"}, "target 'y' is not declared"),
+    ],
+)
+def test_a_declaration_that_cannot_be_understood_is_refused(declaration, message):
+    with pytest.raises(SchemaError, match=message):
+        Schema.from_dict(declaration)
+
+
+def test_text_that_is_no_toml_is_refused():
+    with pytest.raises(SchemaError, match="not valid TOML"):
+        Schema.from_toml("columns = [")
+
+
+def test_a_schema_gives_and_drops_columns_by_name():
+    schema = Schema((AGE, SEX, HAIR), target="sex")
+    assert schema["age"] is AGE
+    assert schema.features == (AGE, HAIR)
+    assert schema.drop("age") == Schema((SEX, HAIR), target="sex")
+    assert schema.drop("sex").target is None
+    with pytest.raises(SchemaError, match=r"no column 'hiar'.* Did you mean 'hair'"):
+        schema.drop("hiar")
+
+
+def test_a_missing_column_is_an_error_and_an_undeclared_one_is_ignored():
+    with pytest.raises(
+        TableError, match=r"there is no column 'hair'; the columns are age, sex, hari\. Did you mean"
+    ):
+        encode({"age": [1], "sex": ["F"], "hari": ["red"]}, SCHEMA)
+    X, _ = encode({"id": ["x"], "age": [1], "sex": ["F"], "hair": ["red"]}, SCHEMA)
+    np.testing.assert_array_equal(X, [[1, 0, 0, 1, 0]])
+
+
+def test_a_type_that_cannot_hold_the_declared_kind_is_an_error_by_type():
+    dates = pl.DataFrame({"age": [date(2020, 1, 1)], "sex": ["F"], "hair": ["red"]})
+    with pytest.raises(TableError, match="column 'age' is declared a number but has type Date"):
+        encode(dates, SCHEMA)
+    lists = pl.DataFrame({"age": [1], "sex": [["F"]], "hair": ["red"]})
+    with pytest.raises(TableError, match=r"column 'sex' is declared a category but has type List"):
+        encode(lists, SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("cells", "declared", "codes"),
+    [
+        (pl.Series([1, 2, None, 3]), ("1", "2"), [0, 1, np.nan, np.nan]),
+        (pl.Series([1.0, 2.0, float("nan"), 1.5]), ("1", "2"), [0, 1, np.nan, np.nan]),
+        (pl.Series([True, False, None]), ("False", "True"), [1, 0, np.nan]),
+        (pl.Series([True, False]), ("0", "1"), [1, 0]),
+        (pl.Series(["1", "2"]), (1, 2), [0, 1]),
+        (pl.Series(["a", "b"], dtype=pl.Categorical), ("b", "a"), [1, 0]),
+        (pl.Series([1, 2]), ("one", "2"), [np.nan, 1]),
+        (pl.Series([None, None]), ("a",), [np.nan, np.nan]),
+    ],
+)
+def test_categories_are_recognised_whatever_type_the_column_came_in(cells, declared, codes):
+    schema = Schema((Column("y", "category", categories=declared),), target="y")
+    np.testing.assert_array_equal(encode_target({"y": cells}, schema), codes)
+
+
+def test_pandas_and_polars_tables_are_encoded_alike():
+    cells = {"age": [41, None, 30], "sex": ["M", "F", None], "hair": ["red", "fair", "brown"]}
+    expected, _ = encode(pl.DataFrame(cells), SCHEMA)
+    tables = [
+        pd.DataFrame(cells),
+        pd.DataFrame(cells).astype({"age": "Int64", "sex": "category"}),
+        pd.DataFrame(cells, dtype=object),
+        pl.DataFrame(cells).lazy(),
+        pl.DataFrame(cells).to_arrow(),
+    ]
+    for table in tables:
+        np.testing.assert_array_equal(encode(table, SCHEMA)[0], expected)
+
+
+def test_what_is_no_table_is_refused():
+    with pytest.raises(TableError, match="expected a table, got int"):
+        encode(3, SCHEMA)
+    twice = pd.DataFrame([[1, 2]], columns=["age", "age"])
+    with pytest.raises(TableError, match="more than one column named age"):
+        encode(twice, SCHEMA)
+
+
+def test_a_numeric_target_is_parsed_and_a_missing_target_is_an_error():
+    schema = Schema((AGE, SEX), target="age")
+    np.testing.assert_array_equal(encode_target({"age": ["3", "x"], "sex": ["F", "F"]}, schema), [3, np.nan])
+    with pytest.raises(SchemaError, match="has no target"):
+        encode_target({"age": [1]}, Schema((AGE,)))
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason=f"the data folder {SHARED} is not there")
+@pytest.mark.parametrize(("part", "above"), [("train", 7841), ("test", 3846)])
+def test_adults_schema_declares_every_value_of_adult(monkeypatch, part, above):
+    monkeypatch.setenv("DPSEP_DATA", str(SHARED))
+    table = load_adult(part)
+    X, names = encode(table, ADULT_SCHEMA)
+    lower, upper = encoded_bounds(ADULT_SCHEMA)
+    assert X.shape == (table.height, 84)
+    assert (lower <= X).all()
+    assert (upper >= X).all()
+    assert X[:, names.index("sex=Male")].sum() == (table["sex"] == "Male").sum()
+    assert encode_target(table, ADULT_SCHEMA).sum() == above  # UCI's counts of ">50K"
+    assert encode(table, ADULT_SCHEMA.drop("native-country"))[0].shape == (table.height, 43)

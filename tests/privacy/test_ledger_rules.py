@@ -1,0 +1,147 @@
+import contextlib
+import math
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from dp_accounting.rdp import compute_epsilon
+from scipy.stats import norm
+
+from dpsep.privacy.ledger import (
+    Ledger,
+    LedgerError,
+    OverBudget,
+    Spent,
+)
+
+from .ledger_help import charge
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "survey.ledger"
+
+
+@pytest.fixture
+def orders(monkeypatch: pytest.MonkeyPatch) -> tuple[float, ...]:
+    """A grid of two orders, with dp-accounting's conversion, in the place of the accounting module."""
+    grid = (3.0, 12.0)
+    fake = types.ModuleType("dpsep.privacy.accounting")
+    fake.__dict__["RDP_ORDERS"] = grid
+    fake.__dict__["rdp_to_epsilon"] = lambda curve, delta: compute_epsilon(grid, curve, delta)[0]
+    monkeypatch.setitem(sys.modules, "dpsep.privacy.accounting", fake)
+    return grid
+
+
+def renyi(order: float, first: Any, second: Any) -> float:
+    """The larger of the two Rényi divergences between two laws on finitely many outcomes."""
+    pairs = ((first, second), (second, first))
+    sums = [sum(p * (p / q) ** (order - 1) for p, q in zip(*pair, strict=True)) for pair in pairs]
+    return max(math.log(value) / (order - 1) for value in sums)
+
+
+def test_the_first_charge_may_use_the_whole_delta_at_every_order(
+    path: Path, orders: tuple[float, ...]
+) -> None:
+    curve = (0.3, 1.2)
+    alone = compute_epsilon(orders, curve, 1e-3)[0]
+    ledger = Ledger(path, epsilon=alone, delta=1e-3, rule="rdp")
+    with pytest.raises(OverBudget):
+        charge(ledger, rdp=(0.3, 1.3))
+    charge(ledger, rdp=curve)
+    assert ledger.spent() == Spent(alone, 1e-3)
+    assert ledger.remaining() == Spent(0.0, 1e-3)
+    with pytest.raises(OverBudget):
+        charge(ledger, rdp=(0.0, 0.0))
+
+
+def test_curves_add_and_delta_is_shared_between_the_orders(path: Path, orders: tuple[float, ...]) -> None:
+    ledger = Ledger(path, epsilon=4.0, delta=1e-3, rule="rdp")
+    charge(ledger, rdp=(0.1, 0.5))
+    charge(ledger, rdp=(0.2, 1.0))
+    expected = min(
+        compute_epsilon([order], [value], 5e-4)[0]
+        for order, value in zip(orders, (0.3, 1.5), strict=True)  # two orders: half of delta to each
+    )
+    assert ledger.spent().epsilon == pytest.approx(expected, rel=1e-12)
+    room = 4.0 - expected
+    with pytest.raises(OverBudget):
+        charge(ledger, rdp=(9.0, room * (1 + 1e-9)))
+    charge(ledger, rdp=(math.inf, room * (1 - 1e-9)))
+    assert ledger.remaining().epsilon == pytest.approx(0.0, abs=1e-8)
+    assert Ledger(path).spent() == ledger.spent()
+
+
+def test_choosing_the_best_order_afterwards_would_break_delta_and_is_refused(
+    path: Path, orders: tuple[float, ...]
+) -> None:
+    # One binary release; its outcome decides which binary release comes next. Each branch fits (4, 1e-3) at
+    # one of the two orders when all of delta is used there, and yet the whole has a delta of 1.75e-3.
+    epsilon, delta = 4.0, 1e-3
+    rare, common = 0.03, 0.97
+    first = ((common, rare), (1 - rare * math.exp(-1.0), rare * math.exp(-1.0)))
+    branches = []
+    for hit, loss in ((0.0026, 4.37), (0.42, 3.08)):
+        branches.append(((hit, 1 - hit), (hit * math.exp(-loss), 1 - hit * math.exp(-loss))))
+    curves = [tuple(renyi(order, *law) for order in orders) for law in (first, *branches)]
+    for branch in (1, 2):
+        total = [a + b for a, b in zip(curves[0], curves[branch], strict=True)]
+        assert compute_epsilon(orders, total, delta)[0] <= epsilon
+    true_delta = sum(
+        max(0.0, p1 * p2 - math.exp(epsilon) * q1 * q2)
+        for p1, q1, (p, q) in zip(*first, branches, strict=True)
+        for p2, q2 in zip(p, q, strict=True)
+    )
+    assert true_delta > 1.7 * delta
+    ledger = Ledger(path, epsilon=epsilon, delta=delta, rule="rdp")
+    charge(ledger, rdp=curves[0])
+    refused = 0
+    for branch in (1, 2):
+        copied = path.with_name(f"branch{branch}")
+        copied.write_bytes(path.read_bytes())
+        try:
+            charge(Ledger(copied), rdp=curves[branch])
+        except OverBudget:
+            refused += 1
+    assert refused >= 1
+
+
+def test_a_curve_is_needed_and_must_be_on_the_ledgers_grid(
+    path: Path, orders: tuple[float, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = Ledger(path, epsilon=4.0, delta=1e-3, rule="rdp")
+    for rdp in (None, (0.1,), (0.1, math.nan)):
+        with pytest.raises(LedgerError):
+            charge(ledger, rdp=rdp)
+    monkeypatch.setattr(sys.modules["dpsep.privacy.accounting"], "RDP_ORDERS", (3.0, 13.0))
+    with pytest.raises(LedgerError, match="another grid"):
+        charge(ledger, rdp=(0.1, 0.1))
+
+
+def test_many_gaussian_runs_cost_what_they_should(path: Path) -> None:
+    # A full-batch Gaussian run of mu has the curve order mu^2 / 2; here mu = 0.05.
+    from dpsep.privacy.accounting import RDP_ORDERS
+
+    ledger = Ledger(path, epsilon=1.0, delta=1e-5, rule="rdp")
+    curve = np.array([order * 0.05**2 / 2 for order in RDP_ORDERS])
+    runs = 0
+    with contextlib.suppress(OverBudget):
+        while True:
+            charge(ledger, 0.2, 1e-5, f"r{runs}", rdp=curve)
+            runs += 1
+    free = [compute_epsilon(RDP_ORDERS, list(curve * n), 1e-5)[0] <= 1.0 for n in range(1, 100)].index(False)
+    half = [compute_epsilon(RDP_ORDERS, list(curve * n), 5e-6)[0] <= 1.0 for n in range(1, 100)].index(False)
+    assert half <= runs <= free
+    assert runs > 5  # by points of (0.2, 1e-5) only one run would fit
+    spent = ledger.spent()
+    assert spent.epsilon <= 1.0
+    assert gaussian_delta(spent.epsilon, 0.05 * math.sqrt(runs)) <= 1e-5
+
+
+def gaussian_delta(epsilon: float, mu: float) -> float:
+    """The exact delta of a Gaussian mechanism (Balle and Wang 2018)."""
+    upper = norm.cdf(mu / 2 - epsilon / mu)
+    return float(upper - math.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu))

@@ -1,0 +1,158 @@
+"""Every scheme draws exactly the law it states, and keeps what it drew to itself."""
+
+import pickle
+from collections import Counter
+from itertools import combinations, permutations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy import stats
+
+from dpsep.privacy.noise import SecureStream, SeededStream
+from dpsep.privacy.sampling import (
+    FixedSizeSampling,
+    FullBatch,
+    PoissonSampling,
+    ShuffledEpochs,
+    permutation,
+    uniform_integers,
+)
+
+ALL = [PoissonSampling(0.3), FullBatch(), FixedSizeSampling(3), FixedSizeSampling(8), ShuffledEpochs(4)]
+
+
+class ConstantWords:
+    secure = False
+
+    def __init__(self, word: int) -> None:
+        self.word = word
+
+    def words(self, n: int) -> NDArray[np.uint64]:
+        return np.full(n, self.word, dtype=np.uint64)
+
+
+def chi_square_pvalue(observed, expected) -> float:
+    observed, expected = np.asarray(observed, float), np.asarray(expected, float)
+    return float(stats.chi2.sf(np.sum((observed - expected) ** 2 / expected), observed.size - 1))
+
+
+def test_poisson_includes_each_record_independently_at_its_rate():
+    sampler = PoissonSampling(0.3).start(SeededStream(1), 6)
+    counts = Counter(tuple(sampler.next()) for _ in range(20_000))
+    subsets = [c for size in range(7) for c in combinations(range(6), size)]
+    expected = [20_000 * 0.3 ** len(s) * 0.7 ** (6 - len(s)) for s in subsets]
+    assert chi_square_pvalue([counts[s] for s in subsets], expected) > 1e-6
+
+
+def test_poisson_coins_are_the_rate_rounded_down():
+    # rate = 2^-2: heads exactly for words below 2^62.
+    assert PoissonSampling(0.25).start(ConstantWords(2**62 - 1), 3).next().size == 3
+    assert PoissonSampling(0.25).start(ConstantWords(2**62), 3).next().size == 0
+    assert PoissonSampling(1.0).start(ConstantWords(2**64 - 1), 3).next().tolist() == [0, 1, 2]
+
+
+def test_poisson_draws_over_many_chunks():
+    rows = PoissonSampling(0.01).start(SeededStream(2), 600_000).next()
+    assert np.all(np.diff(rows) > 0)
+    assert rows.max() > 2**18
+    assert abs(rows.size - 6000) < 6 * np.sqrt(6000)
+
+
+@pytest.mark.parametrize("size", [2, 4])  # drawn by rejection, and from a permutation
+def test_fixed_size_subsets_are_uniform_and_fresh(size):
+    sampler = FixedSizeSampling(size).start(SeededStream(3), 6)
+    counts = Counter(tuple(sampler.next()) for _ in range(15_000))
+    subsets = list(combinations(range(6), size))
+    assert set(counts) == set(subsets)
+    assert chi_square_pvalue([counts[s] for s in subsets], [1000] * 15) > 1e-6
+
+
+def test_an_epoch_reads_every_record_once_and_the_next_is_shuffled_anew():
+    sampler = ShuffledEpochs(4).start(SeededStream(4), 10)
+    passes = [[sampler.next() for _ in range(3)] for _ in range(2)]
+    for batches in passes:
+        assert [b.size for b in batches] == [4, 4, 2]
+        assert sorted(np.concatenate(batches)) == list(range(10))
+    assert passes[0][0].tolist() != passes[1][0].tolist()
+
+
+def test_permutations_are_uniform():
+    stream = SeededStream(5)
+    counts = Counter(tuple(permutation(stream, 4)) for _ in range(24_000))
+    assert chi_square_pvalue([counts[p] for p in permutations(range(4))], [1000] * 24) > 1e-6
+
+
+def test_permutations_are_drawn_again_when_words_tie():
+    class TiesOnce(SeededStream):
+        drawn = 0
+
+        def words(self, n: int) -> NDArray[np.uint64]:
+            self.drawn += 1
+            return np.zeros(n, dtype=np.uint64) if self.drawn == 1 else super().words(n)
+
+    stream = TiesOnce(6)
+    assert sorted(permutation(stream, 5)) == list(range(5))
+    assert stream.drawn == 2
+
+
+@pytest.mark.parametrize("bound", [1, 2, 3, 7, 2**62 + 1])
+def test_integers_below_a_bound_have_no_modulo_bias(bound):
+    draws = uniform_integers(SeededStream(7), bound, 30_000)
+    assert draws.min() >= 0
+    assert draws.max() < bound
+    cells = min(bound, 7)
+    counts = np.bincount((draws // max(1, bound // cells)).clip(max=cells - 1), minlength=cells)
+    edges = [i * max(1, bound // cells) for i in range(cells)] + [bound]
+    if bound > 1:
+        assert chi_square_pvalue(counts, 30_000 * np.diff(np.array(edges, float)) / bound) > 1e-6
+
+
+@pytest.mark.parametrize("scheme", ALL)
+def test_rows_are_distinct_integers_in_range(scheme):
+    sampler = scheme.start(SecureStream(), 10)
+    for _ in range(6):
+        rows = sampler.next()
+        assert rows.dtype == np.int64
+        assert np.unique(rows).size == rows.size
+        assert np.all((rows >= 0) & (rows < 10))
+
+
+@pytest.mark.parametrize("scheme", ALL)
+def test_samplers_show_and_give_away_nothing(scheme):
+    sampler = scheme.start(SecureStream(), 10)
+    sampler.next()
+    assert repr(sampler).endswith("(<secret>)")
+    with pytest.raises(TypeError, match="secret"):
+        pickle.dumps(sampler)
+
+
+def test_public_sizes():
+    assert PoissonSampling(0.05).expected_batch(200) == 10
+    assert FullBatch().expected_batch(200) == 200
+    assert FixedSizeSampling(7).expected_batch(200) == 7
+    assert [s.steps_per_pass(10) for s in (FullBatch(), FixedSizeSampling(4), ShuffledEpochs(5))] == [1, 3, 2]
+
+
+def test_a_run_resumes_an_epoch_only_where_a_pass_begins():
+    scheme = ShuffledEpochs(4)
+    scheme.start(SeededStream(1), 10, step=6)
+    with pytest.raises(ValueError, match="multiple of 3"):
+        scheme.start(SeededStream(1), 10, step=4)
+    PoissonSampling(0.1).start(SeededStream(1), 10, step=4)
+
+
+@pytest.mark.parametrize("rate", [0.0, -0.1, 1.1, float("nan")])
+def test_bad_rates_raise(rate):
+    with pytest.raises(ValueError, match="rate"):
+        PoissonSampling(rate)
+
+
+def test_bad_sizes_raise():
+    for scheme in (FixedSizeSampling, ShuffledEpochs):
+        with pytest.raises(ValueError, match="size"):
+            scheme(0)
+        with pytest.raises(ValueError, match="exceeds"):
+            scheme(11).start(SeededStream(1), 10)
+    with pytest.raises(ValueError, match="n_records"):
+        FullBatch().start(SeededStream(1), 0)
