@@ -1,3 +1,5 @@
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import mpmath
@@ -64,7 +66,7 @@ def test_both_ways_of_matching_moments_return_the_distribution(shape, rate):
 @given(st.floats(0.2, 200.0), st.floats(1e-2, 1e2))
 @settings(max_examples=25, deadline=None)
 def test_density_entropy_and_moments_agree_with_scipy(shape, rate):
-    reference = scipy.stats.gamma(shape, scale=1 / rate)
+    reference: Any = scipy.stats.gamma(shape, scale=1 / rate)
     with jax.enable_x64(True):
         q = Gamma.from_shape_and_rate(shape, rate)
         x = reference.ppf(0.3)
@@ -78,7 +80,8 @@ def test_density_entropy_and_moments_agree_with_scipy(shape, rate):
     ("a", "b", "c", "d"), [(2.0, 3.0, 5.0, 1.0), (0.7, 0.2, 0.9, 2.0), (50.0, 5.0, 40.0, 6.0)]
 )
 def test_the_divergence_is_the_integral_that_defines_it(a, b, c, d):
-    p, q = scipy.stats.gamma(a, scale=1 / b), scipy.stats.gamma(c, scale=1 / d)
+    p: Any = scipy.stats.gamma(a, scale=1 / b)
+    q: Any = scipy.stats.gamma(c, scale=1 / d)
     # In log t the integrand is smooth; 1e-12 of the mass at each end is left out.
     low, high = np.log(p.ppf(1e-14)), np.log(p.isf(1e-14))
     value, _ = scipy.integrate.quad(

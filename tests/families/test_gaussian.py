@@ -1,3 +1,5 @@
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -38,7 +40,7 @@ def test_moments_survive_the_round_trip(seed, dimension):
 def test_density_entropy_and_divergence_agree_with_scipy_and_the_closed_form(seed, dimension):
     mean, covariance = random_moments(seed, dimension)
     other_mean, other_covariance = random_moments(seed + 1, dimension)
-    reference = scipy.stats.multivariate_normal(mean, covariance)
+    reference: Any = scipy.stats.multivariate_normal(mean, covariance)  # pyright: ignore
     x = np.ones(dimension)
     with jax.enable_x64(True):
         p, q = Gaussian.from_moments(mean, covariance), Gaussian.from_moments(other_mean, other_covariance)

@@ -22,8 +22,8 @@ def test_neighbouring_counts_are_tied_by_the_mean_of_the_rate():
     """exp(u) p(y | u) = (y + 1) p(y + 1 | u), so g(y) = y - (y + 1) Z(y + 1) / Z(y)."""
     with jax.enable_x64(True):
         mean, variance, y = np.linspace(-3, 3, 13), np.logspace(-2, 1, 13), np.arange(13.0)
-        here = PoissonLikelihood().tilted(mean, variance, y)
-        after = PoissonLikelihood().tilted(mean, variance, y + 1)
+        here = jax.jit(PoissonLikelihood().tilted)(mean, variance, y)
+        after = jax.jit(PoissonLikelihood().tilted)(mean, variance, y + 1)
         np.testing.assert_allclose(
             here.gradient, y - (y + 1) * np.exp(after.log_z - here.log_z), rtol=1e-9, atol=1e-9
         )
@@ -42,10 +42,12 @@ def test_the_masses_of_all_counts_sum_to_one_and_have_the_predictive_moments():
 
 def test_tilted_moments_stay_finite_where_the_rate_would_overflow():
     with jax.enable_x64(True):
-        t = PoissonLikelihood().tilted(jnp.array([-900.0, 300.0, 900.0]), jnp.array([1.0, 100.0, 900.0]), 3.0)
+        t = jax.jit(PoissonLikelihood().tilted)(
+            jnp.array([-900.0, 300.0, 900.0]), jnp.array([1.0, 100.0, 900.0]), 3.0
+        )
         assert all(np.all(np.isfinite(part)) for part in t)
         assert np.all(np.asarray(t.shrinkage) > 0)
-    narrow = PoissonLikelihood().tilted(
+    narrow = jax.jit(PoissonLikelihood().tilted)(
         jnp.array([30.0, -30.0], jnp.float32), jnp.float32(9.0), jnp.float32(0.0)
     )
     assert all(np.all(np.isfinite(part)) for part in narrow)

@@ -122,7 +122,7 @@ def test_draws_at_a_rounding_boundary_are_decided_as_in_200_bits(sd):
         at = int(MP.floor(tail * 2**64))
         for k in (at - 1, at, at + 1):
             for extra in (1, 2**63, 2**64 - 2):
-                # Two words fix the tail probability to within 2^-128: both ends must give one integer, this one.
+                # Two words fix the tail probability to within 2^-128: both ends give one integer, this one.
                 ends = (MP.mpf(k * 2**64 + extra + end) / 2**128 for end in (0, 1))
                 expected = {exact_integer(p, sd) for p in ends}
                 if len(expected) == 1:

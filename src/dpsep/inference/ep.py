@@ -79,6 +79,7 @@ def step(
         raise ValueError(f"mode {mode!r} is unknown; use 'sequential' or 'parallel'")
     keep = 1.0 - damping
     if _is_rank_one(model, prior):
+        records = _mask(records)
         sweep = _glm_sequential if mode == "sequential" else _glm_parallel
         sites, skipped = sweep(model.likelihood, state, records, keep)  # pyright: ignore
         posterior = _assemble(prior, sites, records[0])
@@ -226,6 +227,13 @@ def _glm_sequential(likelihood: Any, state: State, records: Any, keep: float) ->
     start = (state.posterior.mean, state.posterior.covariance)
     _, (sites, good) = jax.lax.scan(visit, start, (state.sites, records))
     return sites, jnp.sum(~good)
+
+
+def _mask(records: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+    """Empty the rows that are not finite and mark their outcome, so that their sites are skipped."""
+    x, y = records
+    usable = jnp.all(jnp.isfinite(x), -1)
+    return jnp.where(usable[:, None], x, 0.0), jnp.where(usable, y, jnp.nan)
 
 
 def _assemble(prior: Gaussian, sites: Site, x: jax.Array) -> Gaussian:

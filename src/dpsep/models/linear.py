@@ -145,11 +145,11 @@ class LearnedNoise:
         log_ratio = gain - 0.5 * jnp.log1p(spread)
         base = _normalise(log_base, weights)
         target = _normalise(log_base + log_ratio, weights)
-        increment = _gamma_increment(reference, offsets, base, target)
+        increment = _gamma_increment(reference, offsets, _moved(base, target, log_ratio))
         factor = Gamma(0.5 + increment.shape_minus_one, 0.5 * square + increment.rate)
         mixed = _scale_mixture(target, share, spread, y - mean, variance, reference.mean, offsets)
         log_z = _log_sum(log_base + log_ratio, weights) - _log_sum(log_base, weights)
-        log_z = log_z + _student(shape, rate, square)
+        log_z = log_z + student(shape, rate, square)
         return Tilted(log_z, *mixed), factor
 
     def local_factor(self, cavity: WeightsAndNoise, record: tuple[ArrayLike, ArrayLike]) -> WeightsAndNoise:
@@ -204,7 +204,15 @@ def _noise_grid(
     return offsets, log_base, weights
 
 
-def _gamma_increment(reference: Gamma, offsets: jax.Array, base: jax.Array, target: jax.Array) -> Gamma:
+def _moved(base: jax.Array, target: jax.Array, log_ratio: jax.Array) -> jax.Array:
+    """Target weights less base weights: exactly zero where their ratio is 1, however the compiler rounds."""
+    mild = jnp.max(jnp.abs(log_ratio), -1, keepdims=True) < 50.0
+    excess = jnp.expm1(jnp.where(mild, log_ratio, 0.0))
+    mean = jnp.sum(base * excess, -1, keepdims=True)
+    return jnp.where(mild, base * (excess - mean) / (1.0 + mean), target - base)
+
+
+def _gamma_increment(reference: Gamma, offsets: jax.Array, moved: jax.Array) -> Gamma:
     """Natural parameters of the matched Gamma, less those of the reference.
 
     With rho = tau / (reference mean): d1 = E_target[rho] - 1 and D = (h of the match) - h(a), where h(a) =
@@ -212,7 +220,6 @@ def _gamma_increment(reference: Gamma, offsets: jax.Array, base: jax.Array, targ
     E[rho - 1 - log rho]); both are small quantities computed as such.
     """
     shape = reference.shape
-    moved = target - base
     d1 = jnp.sum(moved * jnp.expm1(offsets), -1)
     change = jnp.sum(moved * _expm1_minus(offsets), -1)
     difference = change - _minus_log1p(d1)
@@ -238,7 +245,7 @@ def _scale_mixture(
     return residual * mean_k, mean_k - jitter, shrinkage
 
 
-def _student(shape: jax.Array, rate: jax.Array, square: jax.Array) -> jax.Array:
+def student(shape: jax.Array, rate: jax.Array, square: jax.Array) -> jax.Array:
     """Log normaliser at v = 0: Student's t with 2 a degrees of freedom."""
     # lgamma(a + 1/2) - lgamma(a) by its own series where the two are large.
     inverse = 1.0 / jnp.maximum(shape, 50.0)

@@ -42,8 +42,8 @@ class LogisticLikelihood:
         mean, variance, y = _together(mean, variance, y)
         mean = mean * y
         mode = _mode(mean, variance)
-        # On its flat side l' falls like exp(-u), on its straight side l'' falls like exp(u): their weight sits
-        # at one more v towards the bend, or at the bend.
+        # On the flat side l' falls like exp(-u), on the straight side l'' falls like exp(u): their weight
+        # sits at one more v towards the bend, or at the bend.
         flat = jnp.maximum(mean - variance, jnp.minimum(mean, 0.0))
         straight = jnp.minimum(mode + variance, jnp.maximum(mode, 0.0))
         modes = (mode, flat, straight)

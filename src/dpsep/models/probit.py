@@ -16,8 +16,8 @@ from jax.typing import ArrayLike
 from dpsep.families.gaussian import LOG_2PI
 from dpsep.models.base import Predictive, Tilted
 
-_TAIL = -2.0  # below, the continued fraction; above, erfc
-_LEVELS = 40
+# By bytes of the number: where the continued fraction takes over from erfc, and its depth for all digits.
+_TAIL = {4: (-2.0, 24), 8: (-4.0, 30)}
 _SQRT_HALF = 0.7071067811865476
 
 
@@ -84,8 +84,9 @@ def mills(z: ArrayLike) -> tuple[jax.Array, jax.Array, jax.Array]:
     c).
     """
     z = _floating(z)
-    far = z < _TAIL
-    c, d = _continued_fraction(jnp.where(far, -z, -_TAIL))
+    tail = _TAIL[z.dtype.itemsize][0]
+    far = z < tail
+    c, d = _continued_fraction(jnp.where(far, -z, -tail))
     near = jnp.where(far, 0.0, z)
     direct = jnp.exp(-0.5 * near * near - 0.5 * LOG_2PI - _log_ndtr_near(near))
     ratio = jnp.where(far, c - z, direct)
@@ -104,8 +105,9 @@ def log_ndtr(z: ArrayLike) -> jax.Array:
     -500007.8
     """
     z = _floating(z)
-    far = z < _TAIL
-    x = jnp.where(far, -z, -_TAIL)
+    start = _TAIL[z.dtype.itemsize][0]
+    far = z < start
+    x = jnp.where(far, -z, -start)
     c, _ = _continued_fraction(x)
     tail = -0.5 * x * x - 0.5 * LOG_2PI - jnp.log(x + c)
     return jnp.where(far, tail, _log_ndtr_near(jnp.where(far, 0.0, z)))
@@ -123,14 +125,14 @@ def _floating(z: ArrayLike) -> jax.Array:
 
 
 def _log_ndtr_near(z: jax.Array) -> jax.Array:
-    """Log Phi for z >= -2: the smaller of the two tails is the one computed."""
+    """Log Phi where z is not far below 0: the smaller of the two tails is the one computed."""
     tail = 0.5 * jax.lax.erfc(_SQRT_HALF * jnp.abs(z))
     return jnp.where(z > 0, jnp.log1p(-tail), jnp.log(tail))
 
 
 def _continued_fraction(x: jax.Array) -> tuple[jax.Array, jax.Array]:
     d = x
-    for level in range(_LEVELS, 2, -1):
+    for level in range(_TAIL[x.dtype.itemsize][1], 2, -1):
         d = x + level / d
     d = 1.0 / d
     return 1.0 / (x + 2.0 * d), d

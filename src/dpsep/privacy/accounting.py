@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from dpsep.privacy.gaussian import gaussian_delta, gaussian_epsilon, gaussian_mu
 from dpsep.privacy.mechanism import Mechanism, Relation, Schedule, UnsupportedPair, gaussian_event
-from dpsep.privacy.pld import AccountingRefused
+from dpsep.privacy.pld import TOLERANCE, AccountingRefused
 from dpsep.privacy.rdp import RDP_ORDERS, rdp_to_delta, rdp_to_epsilon
 from dpsep.privacy.sampling import Sampling
 
@@ -37,9 +37,10 @@ __all__ = [
     "rdp_to_epsilon",
 ]
 
-MIN_SIGMA = 0.025
+MIN_SIGMA = 0.04
 """The least noise that `calibrate` answers with where sampling alone already meets the target."""
 _MAX_SIGMA = 1e9
+_ROUGH = 2e-2
 _CLOSE = 1e-3  # a calibrated epsilon lies at most this far below its target
 
 
@@ -102,8 +103,14 @@ def calibrate_schedule(target_epsilon: float, target_delta: float, parts: Sequen
             factor *= 1 + 1e-12
         return scaled(factor)
     floor = MIN_SIGMA / min(part.sigma for part in parts)
-    start = max(_central_limit_factor(given, mu), floor)
-    return scaled(_search(lambda factor: scaled(factor).epsilon(target_delta), target_epsilon, start, floor))
+    factor = max(_central_limit_factor(given, mu), floor)
+    for tolerance, stride in ((_ROUGH, 1.2), (TOLERANCE, 1.01)):  # near first, with a cheap upper bound
+        factor = _search(
+            lambda at, tolerance=tolerance: scaled(at).epsilon(target_delta, tolerance),
+            target_epsilon,
+            (factor, floor, stride),
+        )
+    return scaled(factor)
 
 
 def _central_limit_factor(schedule: Schedule, mu: float) -> float:
@@ -124,8 +131,12 @@ def _central_limit_factor(schedule: Schedule, mu: float) -> float:
     return math.exp(high)
 
 
-def _search(epsilon_of: Callable[[float], float], target: float, start: float, floor: float) -> float:
-    """Return a factor whose epsilon lies within `_CLOSE` below ``target``; more noise, less epsilon."""
+def _search(epsilon_of: Callable[[float], float], target: float, near: tuple[float, float, float]) -> float:
+    """Return a factor whose epsilon lies within `_CLOSE` below ``target``; more noise, less epsilon.
+
+    ``near`` holds where to start, the least factor to answer with, and the first stride.
+    """
+    start, floor, stride = near
 
     def excess(factor: float) -> float:
         try:
@@ -138,12 +149,14 @@ def _search(epsilon_of: Callable[[float], float], target: float, start: float, f
 
     low = high = (start, excess(start))
     while low[1] <= 0 and low[0] > floor:
-        factor = max(floor, low[0] / 1.2)
+        factor = max(floor, low[0] / stride)
         high, low = low, (factor, excess(factor))
+        stride *= stride
     if low[1] <= 0:
         return low[0]  # sampling alone meets the target
     while high[1] > 0:
-        low, high = high, (high[0] * 1.2, excess(high[0] * 1.2))
+        low, high = high, (high[0] * stride, excess(high[0] * stride))
+        stride *= stride
         if high[0] > _MAX_SIGMA * start:
             raise AccountingRefused("no amount of noise meets the target; use a larger epsilon or delta.")
     return _close_in(excess, low, high)
@@ -153,7 +166,7 @@ def _close_in(excess: Callable[[float], float], low: tuple[float, float], high: 
     """Narrow (too little, enough noise) by secants in logarithms, halving where they stall; return enough."""
     aim = -_CLOSE / 10  # a little inside, so that the secant lands on the safe side
     for tries in range(60):
-        if high[1] >= -_CLOSE * (0.3 if tries < 4 else 0.9) or high[0] / low[0] < 1 + 1e-9:
+        if high[1] >= -_CLOSE * (0.3 if tries < 3 else 0.9) or high[0] / low[0] < 1 + 1e-9:
             break
         share = 0.5
         if tries < 8 and math.isfinite(low[1]) and math.isfinite(high[1]):

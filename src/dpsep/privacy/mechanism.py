@@ -47,7 +47,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsep.privacy.gaussian import gaussian_delta, gaussian_epsilon
-from dpsep.privacy.pld import pld_delta, pld_epsilon
+from dpsep.privacy.pld import TOLERANCE, pld_delta, pld_epsilon
 from dpsep.privacy.rdp import RDP_ORDERS, event_curve, rdp_to_delta, rdp_to_epsilon
 from dpsep.privacy.sampling import FixedSizeSampling, FullBatch, PoissonSampling, Sampling, ShuffledEpochs
 
@@ -209,8 +209,8 @@ class Mechanism:
         if isinstance(self.sampling, PoissonSampling):
             if calculus == "rdp" and self.relation == "replace-one":
                 raise UnsupportedPair(
-                    "Poisson sampling under replace-one has no Rényi curve here; use zero-out, or full batches, "
-                    "or fixed-size sampling, or a ledger that adds (epsilon, delta) points."
+                    "Poisson sampling under replace-one has no Rényi curve here; use zero-out, full batches, "
+                    "fixed-size sampling, or a ledger that adds (epsilon, delta) points."
                 )
             return dpa.PoissonSampledDpEvent(self.sampling.rate, gaussian)
         if isinstance(self.sampling, FixedSizeSampling):
@@ -281,13 +281,21 @@ class Schedule:
             events.insert(0, gaussian_event(_sensitivity(self.relation) / mu, self.relation, calculus))
         return events[0] if len(events) == 1 else dpa.ComposedDpEvent(events)
 
-    def epsilon(self, delta: float) -> float:
-        """Return the epsilon of the whole schedule at ``delta``."""
+    def epsilon(self, delta: float, tolerance: float = TOLERANCE) -> float:
+        """Return the epsilon of the whole schedule at ``delta``.
+
+        Parameters
+        ----------
+        delta
+            In (0, 1).
+        tolerance
+            How finely loss distributions are computed; a larger value gives a looser bound sooner.
+        """
         if self._rule == "gaussian":
             return gaussian_epsilon(math.hypot(*(part.mu for part in self.parts)), delta)
         if self._rule == "rdp":
             return rdp_to_epsilon(self.rdp_curve(), delta)
-        return pld_epsilon(self.event(), delta, self._hops)
+        return pld_epsilon(self.event(), delta, self._hops, tolerance)
 
     def delta(self, epsilon: float) -> float:
         """Return the delta of the whole schedule at ``epsilon``."""

@@ -67,8 +67,8 @@ class Sampling(ABC):
         if step % self.restart_interval(n_records):
             raise ValueError(
                 f"{self.describe()} cannot begin at step {step}: a fresh permutation in the middle of a pass "
-                "could read a record twice in that pass, which is not what was accounted. Begin at a multiple "
-                f"of {self.restart_interval(n_records)} and charge the steps that are done again."
+                "could read a record twice in that pass, which is not what was accounted. Begin at a "
+                f"multiple of {self.restart_interval(n_records)} and charge the steps that are done again."
             )
         return self._sampler(stream, n_records)
 

@@ -1,0 +1,109 @@
+"""The posterior a user gets: of the coefficients in the table's own units, with the noise of privacy in it.
+
+The algorithms work with scaled columns; a posterior of linear weights maps to the original columns by a linear
+map, exactly. Under privacy the mean of q carries noise of a known law: `covariance` has it added
+(`noise_aware`), so that intervals are honest about both sources; `noise_covariance` is the noise's part alone.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import norm
+
+from dpsep.models.glm import Columns
+
+Array = NDArray[np.float64]
+
+
+class Posterior(NamedTuple):
+    """Gaussian posterior of the coefficients, the intercept first where there is one.
+
+    Attributes
+    ----------
+    names
+        Of the coefficients.
+    mean, covariance
+        Moments, in the units of the table; the covariance includes the noise of privacy if `noise_aware`.
+    noise_covariance
+        Part of the covariance that the noise of privacy causes.
+    noise_shape, noise_rate
+        Gamma posterior of the noise precision, in the units of the target; None where there is none.
+    """
+
+    names: tuple[str, ...]
+    mean: Array
+    covariance: Array
+    noise_covariance: Array
+    noise_shape: float | None = None
+    noise_rate: float | None = None
+
+    @property
+    def sd(self) -> Array:
+        """Posterior standard deviations."""
+        return np.sqrt(np.diagonal(self.covariance))
+
+    def interval(self, level: float = 0.9) -> Array:
+        """Central intervals, shape (coefficients, 2).
+
+        Examples
+        --------
+        >>> Posterior(("a",), np.zeros(1), np.eye(1), np.zeros((1, 1))).interval(0.9).round(3)
+        array([[-1.645,  1.645]])
+        """
+        if not 0 < level < 1:
+            raise ValueError(f"level must lie between 0 and 1, not {level}.")
+        reach = norm.ppf(0.5 + level / 2) * self.sd
+        return np.stack([self.mean - reach, self.mean + reach], axis=1)
+
+    def sample(self, draws: int, random_state: int | np.random.Generator | None = None) -> Array:
+        """Draw coefficients, shape (draws, coefficients)."""
+        generator = np.random.default_rng(random_state)
+        factor = np.linalg.cholesky(self.covariance)
+        return self.mean + generator.standard_normal((draws, len(self.mean))) @ factor.T
+
+    def summary(self, level: float = 0.9) -> list[dict[str, Any]]:
+        """Return one row a coefficient: mean, sd, interval, and the share of the variance that is DP noise."""
+        share = np.diagonal(self.noise_covariance) / np.diagonal(self.covariance)
+        return [
+            {
+                "name": name,
+                "mean": float(mean),
+                "sd": float(sd),
+                "low": float(low),
+                "high": float(high),
+                "noise_share": float(part),
+            }
+            for name, mean, sd, (low, high), part in zip(
+                self.names, self.mean, self.sd, self.interval(level), share, strict=True
+            )
+        ]
+
+
+def to_original(
+    names: tuple[str, ...],
+    mean: Array,
+    covariance: Array,
+    noise_covariance: Array,
+    features: Columns,
+    outcome: Columns,
+    noise: tuple[float, float] | None,
+    *,
+    intercept: bool,
+) -> Posterior:
+    """Map a posterior of scaled weights to the units of the table.
+
+    With x' = (x - c) / s and y' = (y - a) / b: coefficient b w / s, intercept a + b (w_0 - sum_j w_j c_j / s_j).
+    """
+    scale, centre = np.asarray(features.scale), np.asarray(features.centre)
+    size = float(outcome.scale)
+    matrix = np.diag(size / scale)
+    shift = np.zeros(len(mean))
+    if intercept:
+        matrix = np.block([[np.full((1, 1), size), -size * (centre / scale)[None, :]], [np.zeros((len(scale), 1)), matrix]])
+        shift[0] = float(outcome.centre)
+    moved = matrix @ mean + shift
+    shape, rate = (None, None) if noise is None else (noise[0], noise[1] * size**2)
+    return Posterior(
+        names, moved, matrix @ covariance @ matrix.T, matrix @ noise_covariance @ matrix.T, shape, rate
+    )

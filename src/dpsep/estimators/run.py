@@ -1,0 +1,430 @@
+r"""A fit from charge to posterior: the order of things that every estimator of linear weights shares.
+
+Private: calibrate the noise from public numbers, charge, then scale the columns (declared bounds, or released
+histograms) and run the algorithm through the gate. Not private: the same algorithm behind an open gate.
+
+A checkpoint holds released vectors and their number, nothing else; a run that resumes computes its state from
+them again. The step that may have been under way when the run died was perhaps read and not kept: it is charged
+once more, as one release more of the same mechanism, before anything is read.
+
+**Privacy.** Everything here but `records()` is public; records go to gates and nowhere else.
+"""
+
+import hashlib
+import json
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsep.estimators.plan import SCALING_SHARE, Plan, plan
+from dpsep.families import Gamma
+from dpsep.inference import stable
+from dpsep.models.concentrated_noise import ConcentratedNoise
+from dpsep.models.glm import Columns, GLMContribution, LinearContribution
+from dpsep.models.linear import GaussianLikelihood
+from dpsep.privacy import scaling as private_scaling
+from dpsep.privacy.accounting import calibrate_schedule
+from dpsep.privacy.checkpoint import Checkpoint, CheckpointError
+from dpsep.privacy.gate import Gate, Permit, Records, authorise, describe
+from dpsep.privacy.grid import Block
+from dpsep.privacy.ledger import Ledger
+from dpsep.privacy.mechanism import Mechanism, Relation, Schedule
+from dpsep.privacy.noise import SeededStream, WordStream
+from dpsep.privacy.open_gate import OpenGate
+from dpsep.privacy.sampling import FullBatch, Sampling
+from dpsep.privacy.scaling import Scaling
+
+Array = NDArray[np.float64]
+
+
+class Task(NamedTuple):
+    """Public description of a fit.
+
+    Attributes
+    ----------
+    likelihood
+        A likelihood of one predictor, or `ConcentratedNoise` where the noise precision is learned.
+    records, features
+        Shape of the table.
+    intercept
+        Whether an intercept is fitted.
+    feature_scaling, outcome_scaling
+        Declared; None where it is to be found privately (or, without privacy, from the data).
+    prior_scale
+        Prior standard deviation of a scaled weight.
+    clip
+        Multiple for the clips; None for the default (or, without privacy, no clip).
+    steps
+        Number of releases; None for the default.
+    curvature
+        Public guess of the local factors' precision.
+    cap
+        Longest step of the mean, as a change of the predictor; infinite for none.
+    """
+
+    likelihood: Any
+    records: int
+    features: int
+    intercept: bool
+    feature_scaling: Scaling | None
+    outcome_scaling: Scaling | None
+    prior_scale: float
+    clip: float | None
+    steps: int | None
+    curvature: float
+    cap: float
+
+    @property
+    def dimension(self) -> int:
+        """Number of weights."""
+        return self.features + self.intercept
+
+    @property
+    def learned_noise(self) -> bool:
+        """Whether the noise precision is learned."""
+        return isinstance(self.likelihood, ConcentratedNoise)
+
+
+class Result(NamedTuple):
+    """A fit, in scaled units."""
+
+    mean: Array
+    covariance: Array
+    noise_covariance: Array
+    noise: tuple[float, float] | None
+    features: Columns
+    outcome: Columns
+    steps: int
+
+
+class Spend(NamedTuple):
+    """What a private fit cost and how."""
+
+    permit: Permit
+    schedule: Schedule
+    epsilon: float
+    scaling: str
+    secure: bool
+
+
+def design_schedule(
+    task: Task, epsilon: float, delta: float, relation: Relation, sampling: Sampling
+) -> tuple[Schedule, Plan]:
+    """Calibrate the releases of a fit, and of private scaling before it if bounds are missing."""
+    scaled = task.feature_scaling is None or task.outcome_scaling is None
+    budget = 1.0 - SCALING_SHARE if scaled else 1.0
+    sensitivity = 1.0 if relation == "zero-out" else 2.0
+    chosen = plan(
+        task.records,
+        task.dimension,
+        epsilon,
+        delta,
+        learned_noise=task.learned_noise,
+        sensitivity=sensitivity,
+        budget=budget,
+        steps=task.steps,
+        clip=task.clip,
+    )
+    # Only ratios matter here: budgets of the parts in proportion to releases over sigma^2.
+    fit = Mechanism(sampling, relation, chosen.steps, math.sqrt(chosen.steps / budget), task.records)
+    parts = [fit]
+    if scaled:
+        releases = private_scaling.RELEASES
+        sigma = math.sqrt(releases / SCALING_SHARE)
+        parts.insert(0, Mechanism(FullBatch(), relation, releases, sigma, task.records))
+    return calibrate_schedule(epsilon, delta, parts), chosen
+
+
+def fit_private(
+    task: Task,
+    records: Callable[[], Records],
+    *,
+    epsilon: float,
+    delta: float,
+    relation: Relation,
+    sampling: Sampling,
+    ledger: Ledger | None,
+    checkpoint: Checkpoint | None,
+    seed: int | None,
+    on_step: Callable[[int, int], None] | None = None,
+) -> tuple[Result, Spend]:
+    """Charge, then fit; nothing is read before the charge is durable."""
+    schedule, chosen = design_schedule(task, epsilon, delta, relation, sampling)
+    saved = _Saved(checkpoint, _fingerprint(task, schedule))
+    if saved.run is None:
+        permit = authorise(ledger, schedule, delta)
+    else:
+        schedule, permit = _again(saved, schedule, delta, ledger)
+    saved.begin(permit.run)
+    stream = None if seed is None else SeededStream(seed)
+    fit = schedule.parts[-1]
+    try:
+        arrays = records()
+        features, outcome, source = _scalings(task, arrays, schedule, permit, stream, saved)
+        gate = Gate(
+            arrays,
+            fit,
+            _blocks(task, chosen),
+            _contribution(task),
+            permit,
+            stream=stream,
+            first=min(saved.releases + saved.lost, fit.steps),
+        )
+        settings = _settings(task, features, outcome, chosen.warmup)
+        state = stable.run(_Kept(gate, saved, on_step), settings, chosen.steps)
+    except BaseException:
+        if ledger is not None:
+            ledger.finish(permit.run, "failed")
+        raise
+    if ledger is not None:
+        ledger.finish(permit.run, "finished")
+    spend = Spend(permit, schedule, permit.epsilon, source, gate.secure)
+    return _result(task, settings, state, features, outcome), spend
+
+
+def fit_open(task: Task, records: Records, *, max_iter: int, tolerance: float) -> Result:
+    """Fit without privacy: SEP, or clipped SEP where a clip is given."""
+    features = task.feature_scaling or _own_scaling(records[0])
+    outcome = task.outcome_scaling or _own_scaling(records[1][:, None])
+    feature_map, outcome_map = _columns(features), _column(outcome)
+    blocks = _blocks(task, _open_plan(task))
+    gate = OpenGate(records, blocks, _contribution(task))
+    settings = _settings(task, feature_map, outcome_map, 0)
+    state = stable.run(gate, settings, max_iter, tolerance)
+    return _result(task, settings, state, feature_map, outcome_map)
+
+
+def _open_plan(task: Task) -> Plan:
+    """Clips of the default shape at the multiple asked for; infinite where none was."""
+    if task.clip is None:
+        chosen = plan(task.records, task.dimension, 1.0, 1e-5, learned_noise=task.learned_noise)
+        return chosen._replace(mean_clip=math.inf, precision_clip=math.inf, noise_clip=math.inf)
+    return plan(
+        task.records, task.dimension, 1.0, 1e-5, learned_noise=task.learned_noise, clip=task.clip
+    )
+
+
+def _blocks(task: Task, chosen: Plan) -> list[Block]:
+    blocks = [
+        Block("mean", task.dimension, chosen.mean_clip, chosen.mean_share),
+        Block("precision", task.dimension, chosen.precision_clip, chosen.precision_share, "outer"),
+    ]
+    if task.learned_noise:
+        blocks.append(Block("noise", 2, chosen.noise_clip, chosen.noise_share))
+    return blocks
+
+
+def _contribution(task: Task) -> GLMContribution | LinearContribution:
+    if task.learned_noise:
+        return LinearContribution(task.likelihood, task.intercept)
+    return GLMContribution(task.likelihood, task.intercept)
+
+
+def _settings(task: Task, features: Columns, outcome: Columns, warmup: int) -> stable.Settings:
+    d = task.dimension
+    second = np.full(task.features, 0.25 if task.feature_scaling is not None else 1.0)
+    if task.intercept:
+        second = np.concatenate([[1.0], second])
+    prior = np.full(d, task.prior_scale**-2.0)
+    if task.intercept:
+        prior[0] = (10.0 * task.prior_scale) ** -2.0
+    known = isinstance(task.likelihood, GaussianLikelihood)
+    learned = task.learned_noise
+    return stable.Settings(
+        prior_mean=np.zeros(d),
+        prior_precision=np.diag(prior),
+        features=features,
+        outcome=outcome,
+        start=task.records * (1.0 if learned else task.curvature) * second,
+        noise=Gamma(np.asarray(0.0), np.asarray(1e-3)) if learned else None,  # pyright: ignore[reportArgumentType]
+        noise_guess=task.curvature if learned else 1.0,
+        warmup=warmup,
+        cap=math.inf if known or learned else task.cap * math.sqrt(task.records * task.curvature),
+    )
+
+
+def _scalings(
+    task: Task,
+    records: Records,
+    schedule: Schedule,
+    permit: Permit,
+    stream: WordStream | None,
+    saved: "_Saved",
+) -> tuple[Columns, Columns, str]:
+    """Maps of the columns: declared, or released (and kept) through a gate."""
+    if len(schedule.parts) == 1:
+        assert task.feature_scaling is not None and task.outcome_scaling is not None
+        return _columns(task.feature_scaling), _column(task.outcome_scaling), "declared bounds"
+    found = saved.scaling
+    if found is None:
+        wanted = []
+        if task.feature_scaling is None:
+            wanted.append(records[0])
+        if task.outcome_scaling is None:
+            wanted.append(records[1])
+        found = private_scaling.estimate(tuple(wanted), schedule.parts[0], permit, stream)
+        saved.keep_scaling(found)
+    features, outcome = task.feature_scaling, task.outcome_scaling
+    if features is None:
+        features = Scaling(*(part[: task.features] for part in found))
+    if outcome is None:
+        outcome = Scaling(*(part[-1:] for part in found))
+    return _columns(features), _column(outcome), "private histograms, inside epsilon"
+
+
+def _columns(scaling: Scaling) -> Columns:
+    return Columns(scaling.low, scaling.high, scaling.centre, scaling.scale)  # pyright: ignore[reportArgumentType]
+
+
+def _column(scaling: Scaling) -> Columns:
+    return Columns(*(np.float64(part[0]) for part in (scaling.low, scaling.high, scaling.centre, scaling.scale)))
+
+
+def _own_scaling(values: NDArray[np.floating]) -> Scaling:
+    """Mean and standard deviation of the data itself; for fits that are not private."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        finite = np.where(np.isfinite(values), values, np.nan)
+        usable = np.isfinite(finite).any(axis=0)
+        centre = np.where(usable, np.nanmean(np.where(usable, finite, 0.0), axis=0), 0.0)
+        scale = np.nanstd(np.where(usable, finite, 0.0), axis=0)
+    tiny = scale <= 1e-12 * np.maximum(1.0, np.abs(centre))
+    scale = np.where(tiny | ~np.isfinite(scale), 1.0, scale)
+    return Scaling(centre, scale, np.full_like(centre, -np.inf), np.full_like(centre, np.inf))
+
+
+def _result(
+    task: Task, settings: stable.Settings, state: stable.State, features: Columns, outcome: Columns
+) -> Result:
+    q = stable.posterior(settings, state)
+    noise = (float(state.noise.shape), float(state.noise.rate)) if task.learned_noise else None
+    extra = stable.noise_covariance(state)
+    covariance = np.linalg.inv(np.asarray(q.precision))
+    return Result(state.mean, (covariance + covariance.T) / 2, extra, noise, features, outcome, state.step)
+
+
+def _again(
+    saved: "_Saved", schedule: Schedule, delta: float, ledger: Ledger | None
+) -> tuple[Schedule, Permit]:
+    """Charge the release that may have been under way when the run died, and permit the rest."""
+    assert saved.run is not None
+    if saved.scaling is None and len(schedule.parts) > 1:
+        raise CheckpointError(
+            "the run died before its private scaling was kept; its charge stands and nothing can be resumed. "
+            "Remove the checkpoint folder and start a new run, which is charged anew."
+        )
+    before = _with_extra(schedule, saved.lost)
+    saved.lost += 1
+    after = _with_extra(schedule, saved.lost)
+    epsilon = after.epsilon(delta)
+    if ledger is not None:
+        rdp = None
+        if ledger.rule == "rdp":
+            rdp = tuple(float(value) for value in after.rdp_curve() - before.rdp_curve())
+        ledger.charge(
+            saved.run,
+            epsilon=max(epsilon - before.epsilon(delta), 0.0),
+            delta=0.0,
+            relation=schedule.relation,
+            event=describe(after, "one release done again"),
+            rdp=rdp,
+            kind="extra-step",
+        )
+    return after, Permit(saved.run, after, epsilon, delta, None)
+
+
+def _with_extra(schedule: Schedule, extra: int) -> Schedule:
+    last = schedule.parts[-1]
+    return Schedule((*schedule.parts[:-1], replace(last, steps=last.steps + extra)))
+
+
+def _fingerprint(task: Task, schedule: Schedule) -> str:
+    """Hash of the public settings of a run: a checkpoint serves the same settings only."""
+    public = {
+        "schedule": describe(schedule, "fit"),
+        "relation": schedule.relation,
+        "task": [repr(part) for part in task],
+    }
+    return hashlib.sha256(json.dumps(public, sort_keys=True).encode()).hexdigest()
+
+
+class _Saved:
+    """The releases of a run, in memory and, with a checkpoint, on disk after every one of them."""
+
+    def __init__(self, checkpoint: Checkpoint | None, fingerprint: str) -> None:
+        self._checkpoint = checkpoint
+        self._fingerprint = fingerprint
+        self._arrays: dict[str, Array] = {}
+        self.run: str | None = None
+        self.lost = 0
+        self.releases = 0
+        found = checkpoint.load() if checkpoint is not None else None
+        if found is None:
+            return
+        if found.meta.get("settings") != fingerprint:
+            raise CheckpointError(
+                "the checkpoint belongs to a run with other settings or another table shape; give the same ones "
+                "to resume it, or another folder to start anew."
+            )
+        self._arrays = dict(found.arrays)
+        self.run, self.lost, self.releases = found.meta["run"], found.meta["lost"], found.step
+
+    @property
+    def scaling(self) -> Scaling | None:
+        """The private scaling, if it was released and kept."""
+        if "scaling" not in self._arrays:
+            return None
+        return Scaling(*self._arrays["scaling"])
+
+    def begin(self, run: str) -> None:
+        """Write down, before anything is read, that the run has begun."""
+        self.run = run
+        self._write()
+
+    def keep_scaling(self, scaling: Scaling) -> None:
+        """Keep a released scaling."""
+        self._arrays["scaling"] = np.stack(scaling)
+        self._write()
+
+    def keep(self, released: dict[str, Array]) -> None:
+        """Keep a release."""
+        for name, value in released.items():
+            self._arrays[f"{name}.{self.releases}"] = value
+        self.releases += 1
+        self._write()
+
+    def release(self, number: int, names: list[str]) -> dict[str, Array]:
+        """Return a release kept earlier."""
+        return {name: self._arrays[f"{name}.{number}"] for name in names}
+
+    def _write(self) -> None:
+        if self._checkpoint is not None:
+            meta = {"run": self.run, "lost": self.lost, "settings": self._fingerprint}
+            self._checkpoint.save(self.releases, self._arrays, meta)
+
+
+class _Kept:
+    """A gate that hands out kept releases first and keeps new ones before they are used."""
+
+    def __init__(self, gate: Gate, saved: _Saved, on_step: Callable[[int, int], None] | None) -> None:
+        self._gate = gate
+        self._saved = saved
+        self._next = 0
+        self._on_step = on_step
+        self.records = gate.records
+        self.expected_batch = gate.expected_batch
+        self.deviations = gate.deviations
+
+    def release(self, public: Any) -> dict[str, Array]:
+        if self._next < self._saved.releases:
+            released = self._saved.release(self._next, list(self.deviations))
+        else:
+            released = self._gate.release(public)
+            self._saved.keep(released)
+        self._next += 1
+        if self._on_step is not None:
+            self._on_step(self._next, self._gate.mechanism.steps)
+        return released

@@ -1,0 +1,98 @@
+"""What a fit spent, as data and in plain words."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from dpsep.privacy.gate import Permit
+from dpsep.privacy.mechanism import Schedule
+
+
+@dataclass(frozen=True)
+class PrivacyStatement:
+    """What was guaranteed and how.
+
+    Attributes
+    ----------
+    epsilon, delta
+        The whole fit's, private scaling and steps done again after a restart included.
+    relation
+        ``"zero-out"`` or ``"replace-one"``.
+    unit
+        Whose privacy is counted.
+    sampling, sigma, steps
+        Of the fit: which rows a release reads, its noise over the clip, and how many releases.
+    accountant
+        What answers for epsilon.
+    scaling
+        Where the columns' scaling comes from.
+    secure
+        Whether noise and sums were made by the exact path from a secure stream; if not, the result is not for
+        release.
+    run
+        The run's name in the ledger.
+    leaks
+        What was warned of: things outside the guarantee.
+    """
+
+    epsilon: float
+    delta: float
+    relation: str
+    unit: str
+    sampling: str
+    sigma: float
+    steps: int
+    accountant: str
+    scaling: str
+    secure: bool
+    run: str
+    leaks: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the statement as JSON-ready data."""
+        return asdict(self) | {"leaks": list(self.leaks)}
+
+    def sentence(self) -> str:
+        """Return the statement in plain words."""
+        other = {
+            "zero-out": "had that record been left blank",
+            "replace-one": "had that record been any other",
+        }[self.relation]
+        text = (
+            f"This result is ({self.epsilon:.4g}, {self.delta:.4g})-differentially private for each {self.unit} "
+            f"({self.relation}): whatever a reader concludes about one {self.unit} from it would have been up to "
+            f"e^{self.epsilon:.3g} times as likely {other}, except with probability {self.delta:.2g}. "
+            f"It was computed from {self.steps} noisy sums ({self.sampling}; noise {self.sigma:.4g} times the "
+            f"clip; {self.accountant}); columns were scaled by {self.scaling}."
+        )
+        if self.leaks:
+            text += " Outside this guarantee: " + "; ".join(self.leaks)
+        if not self.secure:
+            text += " NOT FOR RELEASE: the noise was seeded or made by the fast floating-point path."
+        return text
+
+
+def statement(
+    permit: Permit,
+    schedule: Schedule,
+    *,
+    epsilon: float,
+    scaling: str,
+    secure: bool,
+    leaks: tuple[str, ...],
+) -> PrivacyStatement:
+    """Return the statement of a finished run; its fit is the last part of the schedule."""
+    fit = schedule.parts[-1]
+    return PrivacyStatement(
+        epsilon=epsilon,
+        delta=permit.delta,
+        relation=schedule.relation,
+        unit="record",
+        sampling=fit.sampling.describe(),
+        sigma=fit.sigma,
+        steps=fit.steps,
+        accountant=schedule.accountant,
+        scaling=scaling,
+        secure=secure,
+        run=permit.run,
+        leaks=leaks,
+    )

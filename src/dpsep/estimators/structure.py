@@ -1,0 +1,121 @@
+"""What a call says in public: shapes, types, names, bounds and classes, checked before any record is read.
+
+**Privacy.** Messages here speak of shapes, types and declared values only. The one exception is announced: where
+classes are not declared they are taken from the target, and a `PrivacyLeakWarning` says so.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsep.data import TableError, as_matrix
+from dpsep.privacy.leaks import warn_leak
+from dpsep.privacy.scaling import Scaling
+
+Array = NDArray[np.float64]
+
+
+class Structure(NamedTuple):
+    """Public structure of a table."""
+
+    records: int
+    features: int
+    names: tuple[str, ...] | None
+
+
+def structure_of(X: Any, y: Any) -> Structure:
+    """Shape and column names of a table, from its metadata."""
+    shape = getattr(X, "shape", None)
+    if shape is None:
+        X = np.asarray(X)
+        shape = X.shape
+    if len(shape) != 2:
+        raise ValueError(
+            f"Expected 2D array, got {len(shape)}D array instead: X must have one row a record and one column "
+            "a feature. Reshape your data, e.g. X.reshape(-1, 1) for a single feature."
+        )
+    records, features = int(shape[0]), int(shape[1])
+    if features < 1:
+        raise ValueError(f"X has 0 feature(s) (shape={tuple(shape)}) while a minimum of 1 is required.")
+    if records < 2:
+        raise ValueError(
+            f"X has {records} sample(s): a minimum of 2 is required. Check that the table was read whole."
+        )
+    if y is None:
+        raise ValueError("this estimator requires y to be passed, but the target y is None.")
+    target = np.shape(y)
+    if len(target) == 2 and target[1] == 1:
+        target = target[:1]
+    if len(target) != 1 or target[0] != records:
+        raise ValueError(f"y has shape {tuple(np.shape(y))}; it must hold one value for each of {records} rows.")
+    columns = getattr(X, "columns", None)
+    names = None if columns is None else tuple(str(name) for name in columns)
+    return Structure(records, features, names)
+
+
+def declared_scaling(bounds: Any, columns: int, what: str) -> Scaling:
+    """Scaling that follows from declared bounds: about zero where it lies within, else about the middle.
+
+    Parameters
+    ----------
+    bounds
+        A pair (low, high), each a number or one number a column.
+    """
+    try:
+        low, high = (np.broadcast_to(np.asarray(side, np.float64), (columns,)).copy() for side in bounds)
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"bounds of {what} must be a pair (low, high), each a number or {columns} numbers."
+        ) from None
+    if not (np.isfinite(low).all() and np.isfinite(high).all() and (low <= high).all()):
+        raise ValueError(f"bounds of {what} must be finite, with low <= high in every column.")
+    centre = np.where((low <= 0) & (high >= 0), 0.0, (low + high) / 2)
+    reach = np.maximum(high - centre, centre - low)
+    return Scaling(centre, np.where(reach > 0, reach, 1.0), low, high)
+
+
+def no_scaling(columns: int) -> Scaling:
+    """Leave columns as they are."""
+    zeros = np.zeros(columns)
+    return Scaling(zeros, zeros + 1.0, zeros - np.inf, zeros + np.inf)
+
+
+def declared_classes(classes: Any, y: Any, *, private: bool, strict: bool) -> NDArray[Any]:
+    """Return the two classes, declared or (a leak under privacy) read off the target."""
+    if classes is None:
+        if private:
+            warn_leak(
+                "classes are not declared, so they are read off the target outside the privacy guarantee. "
+                "Declare them: classes=[negative, positive].",
+                strict=strict,
+            )
+        values = np.unique(np.asarray(y))
+    else:
+        values = np.asarray(list(classes))
+    if values.ndim != 1 or len(values) != 2 or values[0] == values[1]:
+        found = "declared" if classes is not None else "in the target"
+        raise ValueError(
+            f"this classifier needs exactly two classes, not the {len(values)} {found}; "
+            "it answers yes/no questions: one class or more than two are not supported."
+        )
+    return values
+
+
+def signs(y: Any, classes: NDArray[Any]) -> Array:
+    """Code labels as -1 and +1; an undeclared label becomes NaN, so that its record contributes nothing."""
+    labels = np.asarray(y).reshape(-1)
+    with np.errstate(invalid="ignore"):
+        return np.where(labels == classes[1], 1.0, np.where(labels == classes[0], -1.0, np.nan))
+
+
+def numbers(y: Any) -> Array:
+    """Return the target as doubles; a cell of an object array that is no number becomes NaN."""
+    values = np.asarray(y).reshape(-1)
+    if values.dtype.kind == "O":
+        return as_matrix(values[:, None])[0][:, 0]
+    if values.dtype.kind not in "fiub":
+        raise TableError(
+            f"the target has type {values.dtype}, which is not numeric; convert it to numbers first."
+        )
+    return values.astype(np.float64)

@@ -1,0 +1,273 @@
+r"""The gate: the one place where a private fit reads records.
+
+A step of any private method is a *contribution* (what each record adds, given public values) and an *update*
+(what is done with the released sum). Between the two stands this file: it samples rows, asks for their
+contributions, clips, sums, adds noise and returns the release
+
+    S_t = sum_{n in B_t} clip( contribution(public_t, record_n) ) + noise.
+
+**Privacy.**
+
+*What is released.* The blocks of S_t, at most ``mechanism.steps`` times, and nothing else: row indices, batch
+sizes, chunk counts, clip fractions and the number of unusable rows stay in here.
+
+*Sensitivity.* In units in which block b is divided by ``clip_b / sqrt(share_b)``, one record's contribution
+has squared norm at most sum_b share_b = 1 after clipping and rounding (`dpsep.privacy.grid` proves and checks
+it in integers). The noise has standard deviation ``sigma`` in every coordinate of these units. So a step is
+the Gaussian release that `dpsep.privacy.mechanism.Mechanism` accounts: sensitivity 1 under zero-out, 2 under
+replace-one, sampled as ``mechanism.sampling`` says. Sampler, clip, noise and event are one object: this gate
+takes all of them from the mechanism and the blocks, whose shares must sum to one.
+
+*Adaptivity.* ``public`` may depend on earlier releases and on declared constants only; that is the caller's
+duty, and what the record/replay harness checks.
+
+*Charge before touch.* A gate cannot be built without a `Permit`, and a permit is made by `authorise`, which
+has durably charged the ledger by then. A gate counts its releases and refuses one more than was charged.
+
+*Unusable records* (a NaN, an infinity, an undeclared label: whatever the contribution marks by a value that
+is not finite) contribute zero to every block. An error would tell on them.
+
+*Numerics.* Sums are exact integers on a public grid and the noise is a Gaussian rounded to that grid, from an
+operating-system-seeded ChaCha20 stream (`dpsep.privacy.noise`): rounding after adding is post-processing, so
+the Gaussian accountants hold as they stand. ``noise="float"`` or a seeded stream is for experiments:
+``secure`` is then False and results are marked not for release.
+
+*Assumed.* Time and memory use are not hidden: chunks follow the batch size, which the coins decide and the
+values of records do not.
+"""
+
+import math
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsep.privacy.grid import Block, Contribution, chunk_sums, coordinates_of
+from dpsep.privacy.ledger import Ledger, Receipt
+from dpsep.privacy.mechanism import Mechanism, Schedule
+from dpsep.privacy.noise import SecureStream, WordStream, float_gaussian, rounded_gaussian
+
+Records = tuple[NDArray[np.floating], ...]
+"""Arrays with one row a record."""
+CAPACITY = 4096
+"""Rows of a compiled chunk."""
+
+
+class NotCharged(RuntimeError):
+    """A release that no charge covers; nothing was read."""
+
+
+@dataclass(frozen=True)
+class Permit:
+    """Proof that a schedule was charged before its first record is read.
+
+    Attributes
+    ----------
+    run
+        Name of the run, as the ledger knows it.
+    schedule
+        What was charged for.
+    epsilon, delta
+        The charge.
+    receipt
+        The ledger's receipt; None where no ledger was given.
+    """
+
+    run: str
+    schedule: Schedule
+    epsilon: float
+    delta: float
+    receipt: Receipt | None
+
+
+def authorise(
+    ledger: Ledger | None,
+    schedule: Schedule,
+    delta: float,
+    *,
+    run: str | None = None,
+    unit: str = "record",
+    purpose: str = "fit",
+) -> Permit:
+    """Charge a schedule, durably, and return the permit that gates ask for.
+
+    Raises `OverBudget` (and nothing is read) where the ledger does not hold enough.
+    """
+    run = run or uuid.uuid4().hex
+    epsilon = schedule.epsilon(delta)
+    receipt = None
+    if ledger is not None:
+        rdp = schedule.rdp_curve() if ledger.rule == "rdp" else None
+        receipt = ledger.charge(
+            run,
+            epsilon=epsilon,
+            delta=delta,
+            relation=schedule.relation,
+            unit=unit,
+            event=describe(schedule, purpose),
+            rdp=None if rdp is None else tuple(float(value) for value in rdp),
+        )
+    return Permit(run, schedule, epsilon, delta, receipt)
+
+
+def describe(schedule: Schedule, purpose: str) -> dict[str, Any]:
+    """Return what a schedule does, for a ledger's row: public numbers only."""
+    parts = [
+        {
+            "sampling": part.sampling.describe(),
+            "steps": part.steps,
+            "sigma": part.sigma,
+            "records": part.records,
+        }
+        for part in schedule.parts
+    ]
+    return {"purpose": purpose, "accountant": schedule.accountant, "parts": parts}
+
+
+class Gate:
+    """Noisy sums over records, as one charged mechanism; see the module for what is guaranteed.
+
+    Parameters
+    ----------
+    records
+        Arrays of floats with one row a record. Their number of rows is public.
+    mechanism
+        Sampling, relation, steps and noise: one of the parts that ``permit`` was charged for.
+    blocks
+        The parts of a release.
+    contribution
+        What each record adds.
+    permit
+        From `authorise`.
+    stream
+        Source of coins and noise; a fresh secure stream by default.
+    noise
+        ``"rounded"`` (exact, default) or ``"float"`` (for experiments).
+    first
+        Number of releases of this mechanism already made and kept, for a run that resumes.
+    """
+
+    def __init__(
+        self,
+        records: Records,
+        mechanism: Mechanism,
+        blocks: Sequence[Block],
+        contribution: Contribution,
+        permit: Permit,
+        *,
+        stream: WordStream | None = None,
+        noise: Literal["rounded", "float"] = "rounded",
+        first: int = 0,
+    ) -> None:
+        if mechanism not in permit.schedule.parts:
+            raise NotCharged("this mechanism is not in the schedule that was charged; call authorise first.")
+        if abs(math.fsum(block.share for block in blocks) - 1.0) > 1e-12:
+            raise ValueError("the shares of the blocks of a release must sum to one.")
+        if any(not 0 < block.clip < math.inf for block in blocks):
+            raise ValueError("a private release needs a positive, finite clip in every block.")
+        if mechanism.records != len(records[0]):
+            raise ValueError(
+                f"the mechanism was accounted for {mechanism.records} records; the table has {len(records[0])}."
+            )
+        self.mechanism = mechanism
+        self.blocks = tuple(blocks)
+        self.secure = noise == "rounded" and (stream is None or stream.secure)
+        self._stream = SecureStream() if stream is None else stream
+        self._noise = noise
+        self._contribution = contribution
+        self._left = mechanism.steps - first
+        self._sampler = mechanism.sampling.start(self._stream, mechanism.records, first)
+        self._reader = Reader(records)
+
+    @property
+    def records(self) -> int:
+        """Public number of records."""
+        return self.mechanism.records
+
+    @property
+    def expected_batch(self) -> float:
+        """Expected rows of a step: the public constant that updates divide by."""
+        return self.mechanism.sampling.expected_batch(self.mechanism.records)
+
+    @property
+    def deviations(self) -> dict[str, float]:
+        """Standard deviation of each block's noise (of an outer block: of its diagonal), in its own units."""
+        return {
+            block.name: self.mechanism.sigma * block.clip / math.sqrt(block.share) for block in self.blocks
+        }
+
+    def release(self, public: Any) -> dict[str, NDArray[np.float64]]:
+        """Release one step's noisy sums, by block name.
+
+        Parameters
+        ----------
+        public
+            What the contribution may depend on besides the record: constants and earlier releases.
+        """
+        if self._left <= 0:
+            raise NotCharged(
+                f"all {self.mechanism.steps} releases that were charged are made; charge a new run for more."
+            )
+        self._left -= 1
+        rows = self._sampler.next()
+        sums = self._reader.sums(self._contribution, self.blocks, public, rows)
+        return {
+            block.name: block.assemble(self._noised(block, total) * block.unit)
+            for block, total in zip(self.blocks, sums, strict=True)
+        }
+
+    def _noised(self, block: Block, total: NDArray[np.int64]) -> NDArray[np.float64]:
+        units = self.deviations[block.name] / block.unit * block.deviations()
+        if self._noise == "float":
+            return total + float_gaussian(self._stream, units, block.coordinates)
+        return (total + rounded_gaussian(self._stream, units, block.coordinates)).astype(np.float64)
+
+
+class Reader:
+    """Padded chunks of one compiled shape, and exact sums over them."""
+
+    def __init__(self, records: Records, capacity: int = CAPACITY) -> None:
+        self._records = records
+        self._count = len(records[0])
+        self._capacity = min(capacity, max(8, -(-self._count // 8) * 8))
+        self._whole: list[Any] | None = None
+
+    def sums(
+        self, contribution: Contribution, blocks: tuple[Block, ...], public: Any, rows: NDArray[np.int64]
+    ) -> list[NDArray[Any]]:
+        """Sum the clipped contributions of these rows: integers, or floats in a block without a clip."""
+        kinds = [np.float64 if math.isinf(block.clip) else np.int64 for block in blocks]
+        totals = [np.zeros(block.coordinates, kind) for block, kind in zip(blocks, kinds, strict=True)]
+        with jax.enable_x64(True):
+            for chunk in self._chunks(rows):
+                sums = chunk_sums(contribution, blocks, public, chunk)
+                for total, block, part, kind in zip(totals, blocks, sums, kinds, strict=True):
+                    total += coordinates_of(block, np.asarray(part)).astype(kind)
+        return totals
+
+    def _chunks(self, rows: NDArray[np.int64]) -> Iterator[Any]:
+        if len(rows) == self._count:
+            # Every row takes part (full batch): the chunks are the same at every step.
+            if self._whole is None:
+                self._whole = [
+                    jax.device_put(self._pad(slice(start, start + self._capacity)))
+                    for start in range(0, self._count, self._capacity)
+                ]
+            yield from self._whole
+            return
+        for start in range(0, len(rows), self._capacity):
+            yield self._pad(rows[start : start + self._capacity])
+
+    def _pad(self, rows: NDArray[np.int64] | slice) -> Records:
+        chunk = []
+        for array in self._records:
+            part = np.asarray(array[rows], np.float64)
+            missing = self._capacity - len(part)
+            if missing:
+                part = np.concatenate([part, np.full((missing, *part.shape[1:]), np.nan)])
+            chunk.append(part)
+        return tuple(chunk)

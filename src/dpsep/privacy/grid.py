@@ -1,0 +1,172 @@
+r"""Clipping and exact sums on an integer grid: the arithmetic inside the gate.
+
+A release is a sum over records of several blocks, each clipped to a norm of its own. Here one padded chunk of
+records becomes exact integer sums. Three shapes of block exist: `flat`, a vector a record; `outer`, the
+symmetric matrix u u^T of a vector u a record (the precision part of a rank-one local factor), which counts
+as its upper triangle with sqrt(2) off the diagonal, so that its norm is |u|^2; and `count`, a histogram a
+column, to which a record adds one in one bin of each.
+
+**Privacy.** Let K be a block's public number of grid units. A `flat` row is scaled to norm at most
+K - sqrt(size)/2 and rounded to the nearest integers, which moves it by at most sqrt(size)/2; an `outer` row u
+likewise, with its norm squared bounded by K^2 = C/g. After rounding, sum k_i^2 <= K^2 is checked in integers
+(exact in doubles below 2^53) and a row that fails, or holds a value that is not finite in any block,
+contributes zero to every block; rows are selected, never multiplied by zero. All partial sums are integers
+below 2^53 in magnitude (a `count` row has `size` ones, so its norm is sqrt(size) by construction), so doubles add them without rounding, in any order, by any matrix kernel, on any
+number of devices: no bit of the result depends on the data but through the integer sum itself.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+FLAT_UNITS = 2**20
+"""Grid units in the clip of a flat block."""
+OUTER_UNITS = 2**15
+"""Grid units in the norm of the vector of an outer block; its products have the square of this."""
+MAX_ROWS = 2**22
+"""Most rows in one chunk: their products of at most 2^30 units sum below 2^53."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """One part of a release: its shape, its clip norm and its share of the noise budget.
+
+    Parameters
+    ----------
+    name
+        How the released part is called.
+    size
+        Length of a flat vector, or of the vector whose outer product is summed, or number of histograms.
+    clip
+        Norm that a record's part is clipped to; infinite only where nothing is private.
+    share
+        Share of the release's privacy budget; the shares of a release sum to one. The noise's standard
+        deviation is ``sigma * clip / sqrt(share)``.
+    kind
+        ``"flat"``, ``"outer"`` or ``"count"``.
+    bins
+        Bins of each histogram of a ``count`` block, whose rows hold bin numbers; its clip is sqrt(size).
+    """
+
+    name: str
+    size: int
+    clip: float
+    share: float = 1.0
+    kind: Literal["flat", "outer", "count"] = "flat"
+    bins: int = 0
+
+    def __post_init__(self) -> None:
+        if self.size < 1 or not self.clip >= 0 or not 0 < self.share <= 1:
+            raise ValueError(
+                f"block {self.name!r} needs a positive size, a clip of at least 0 and a share in (0, 1], not "
+                f"{self.size}, {self.clip} and {self.share}."
+            )
+        if self.kind == "count" and (self.bins < 1 or self.clip != math.sqrt(self.size)):
+            raise ValueError(f"count block {self.name!r} needs bins, and sqrt(size) as its clip.")
+        if self.kind != "count" and math.sqrt(self.size) / 2 >= self.norm_units:
+            raise ValueError(f"block {self.name!r} of size {self.size} is too large for its grid.")
+
+    @property
+    def norm_units(self) -> int:
+        """Grid units in the norm of the vector that is rounded."""
+        return FLAT_UNITS if self.kind == "flat" else OUTER_UNITS
+
+    @property
+    def unit(self) -> float:
+        """One unit of the released integers, in the block's own units."""
+        if self.kind == "count":
+            return 1.0
+        return self.clip / (FLAT_UNITS if self.kind == "flat" else OUTER_UNITS**2)
+
+    @property
+    def coordinates(self) -> int:
+        """Number of released coordinates."""
+        if self.kind == "count":
+            return self.size * self.bins
+        return self.size if self.kind == "flat" else self.size * (self.size + 1) // 2
+
+    def deviations(self) -> NDArray[np.float64]:
+        """Noise standard deviation of each coordinate, in units of that of a diagonal coordinate."""
+        if self.kind != "outer":
+            return np.ones(self.coordinates)
+        row, column = np.triu_indices(self.size)
+        return np.where(row == column, 1.0, math.sqrt(0.5))
+
+    def assemble(self, coordinates: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the vector, the symmetric matrix or the histograms that released coordinates stand for."""
+        if self.kind == "count":
+            return coordinates.reshape(self.size, self.bins)
+        if self.kind == "flat":
+            return coordinates
+        matrix = np.zeros((self.size, self.size))
+        matrix[np.triu_indices(self.size)] = coordinates
+        return matrix + np.triu(matrix, 1).T
+
+
+class Contribution(Protocol):
+    """What each record adds: a frozen, hashable function of public values and a chunk of records.
+
+    Returns one array (rows, size) a block; row i may depend on record i and on ``public`` only.
+    """
+
+    def __call__(self, public: Any, chunk: Any) -> tuple[jax.Array, ...]: ...
+
+
+@partial(jax.jit, static_argnames=("contribution", "blocks"))
+def chunk_sums(
+    contribution: Contribution, blocks: tuple[Block, ...], public: Any, chunk: Any
+) -> tuple[jax.Array, ...]:
+    """Sum the clipped contributions of one padded chunk: integers as doubles, one array a block.
+
+    Blocks with an infinite clip (nothing private) are summed as they are.
+    """
+    rows = contribution(public, chunk)
+    rounded = [_to_grid(block, part) for block, part in zip(blocks, rows, strict=True)]
+    usable = jnp.all(jnp.stack([ok for _, ok in rounded]), axis=0)
+    return tuple(_sum_rows(block, part, usable) for block, (part, _) in zip(blocks, rounded, strict=True))
+
+
+def _to_grid(block: Block, rows: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Return clipped integer rows, and which rows are usable."""
+    if block.kind == "count":
+        return rows, jnp.all((rows >= 0) & (rows < block.bins), axis=1)
+    rows = rows.astype(jnp.float64)
+    finite = jnp.all(jnp.isfinite(rows), axis=1)
+    rows = jnp.where(finite[:, None], rows, 0.0)
+    if math.isinf(block.clip):
+        return rows, finite
+    units = block.norm_units
+    bound = math.sqrt(block.clip) if block.kind == "outer" else block.clip
+    if bound == 0:
+        return jnp.zeros_like(rows), finite
+    norm = jnp.linalg.norm(rows, axis=1)
+    # The room left for rounding: half a unit in each coordinate.
+    room = units - math.sqrt(block.size) / 2
+    scale = jnp.minimum(units / bound, room / jnp.maximum(norm, jnp.finfo(jnp.float64).tiny))
+    whole = jnp.round(rows * scale[:, None])
+    inside = jnp.sum(whole**2, axis=1) <= float(units) ** 2
+    return whole, finite & jnp.isfinite(norm) & inside
+
+
+def _sum_rows(block: Block, rows: jax.Array, usable: jax.Array) -> jax.Array:
+    if block.kind == "count":
+        cell = jnp.arange(block.size) * block.bins + rows.astype(jnp.int32)
+        # Unusable rows go to a bin behind the last, which is cut off.
+        cell = jnp.where(usable[:, None], cell, block.coordinates)
+        return jnp.zeros(block.coordinates + 1).at[cell.ravel()].add(1.0)[:-1]
+    rows = jnp.where(usable[:, None], rows, 0.0)
+    if block.kind == "flat":
+        return jnp.sum(rows, axis=0)
+    # HIGHEST: no reduced-precision products on an accelerator; the sum must be exact.
+    return jnp.matmul(rows.T, rows, precision=jax.lax.Precision.HIGHEST)
+
+
+def coordinates_of(block: Block, total: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the coordinates of a summed block: itself, or its upper triangle."""
+    return total[np.triu_indices(block.size)] if block.kind == "outer" else total

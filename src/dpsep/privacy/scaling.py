@@ -1,0 +1,182 @@
+r"""Private scaling: where each column lies and how wide it is, without bounds from the user.
+
+Three releases of one joint histogram of all columns. The first has a finite public set of bins, magnitudes by
+powers of four, so that no bounds are needed: 4^-20 to 4^20, anything smaller counted as zero and anything larger
+in the last bin. Each following release lays equal bins over the range that holds
+nearly all of a column's counts so far, so the resolution grows by a factor of up to forty a time and a column
+such as 1013 +- 6 is found (by less where the noise is large: the number of bins follows from it). Location and
+scale are the mean and standard deviation of the last histogram with bins below the noise dropped; a scale is
+never less than the width of a bin, and a column of which nothing but zeros stands out keeps the scale one.
+
+**Privacy.** *Relation:* that of the mechanism. *Sensitivity:* a record adds one count in each of c columns, so
+its vector has norm sqrt(c) in every release, by construction. *Event:* three steps of the mechanism given, full
+batch or sampled as it says. *Public:* the number of columns and of records; the ranges of later releases are
+functions of earlier ones. All bins are noised, so which bins are empty is not told. A record with any cell
+that is not finite counts nowhere.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsep.privacy.gate import Gate, Permit, Records
+from dpsep.privacy.grid import Block
+from dpsep.privacy.mechanism import Mechanism
+from dpsep.privacy.noise import WordStream
+
+RELEASES = 3
+"""How many releases the scaling takes."""
+REACH = 8.0
+"""Cells further than this many scales from the location are clamped there."""
+_POWER = 20
+
+Array = NDArray[np.float64]
+
+
+class Scaling(NamedTuple):
+    """Location and scale of each column, released or declared.
+
+    Attributes
+    ----------
+    centre, scale
+        A cell c becomes (c - centre) / scale.
+    low, high
+        What cells are clamped to first.
+    """
+
+    centre: Array
+    scale: Array
+    low: Array
+    high: Array
+
+
+@dataclass(frozen=True)
+class MagnitudeCounts:
+    """Bin of each cell by the magnitude's power of four; columns of all arrays of a record side by side."""
+
+    bins: int = 2 * _POWER + 1
+
+    def __call__(self, public: object, chunk: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        """Return bin numbers, one row a record; bin k > 0 holds magnitudes below 4^(k - _POWER)."""
+        del public
+        cells = _cells(chunk)
+        power = jnp.floor(jnp.log2(jnp.maximum(jnp.abs(cells), 1e-300)) / 2)
+        number = jnp.clip(power, -_POWER - 1, _POWER - 1) + _POWER + 1
+        return (jnp.where(jnp.isfinite(cells), number, -1.0),)
+
+
+@dataclass(frozen=True)
+class LinearCounts:
+    """Bin of each cell among equal bins over a public range; what lies outside is in the outer bins."""
+
+    bins: int
+
+    def __call__(self, public: tuple[Array, Array], chunk: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        """Return bin numbers, one row a record."""
+        low, high = public
+        cells = _cells(chunk)
+        number = jnp.floor((cells - low) / (high - low) * self.bins)
+        return (jnp.where(jnp.isfinite(cells), jnp.clip(number, 0, self.bins - 1), -1.0),)
+
+
+def estimate(
+    records: Records, mechanism: Mechanism, permit: Permit, stream: WordStream | None = None
+) -> Scaling:
+    """Estimate location and scale of every column of all arrays, side by side.
+
+    Parameters
+    ----------
+    records
+        Arrays with one row a record; a vector counts as one column.
+    mechanism
+        With `RELEASES` steps, one of the parts that ``permit`` was charged for.
+    """
+    if mechanism.steps != RELEASES:
+        raise ValueError(f"private scaling takes {RELEASES} releases, not {mechanism.steps}.")
+    columns = sum(1 if array.ndim == 1 else array.shape[1] for array in records)
+    counts, deviation = _histogram(records, mechanism, permit, stream, columns, MagnitudeCounts(), 0, None)
+    low, high = _magnitude_range(counts, deviation)
+    bins = _linear_bins(deviation)
+    edges = np.zeros((columns, 0))
+    for done in range(1, RELEASES):
+        if done > 1:
+            low, high = _range(counts, deviation, edges)
+        edges = low[:, None] + (high - low)[:, None] * np.linspace(0.0, 1.0, bins + 1)
+        counts, deviation = _histogram(
+            records, mechanism, permit, stream, columns, LinearCounts(bins), done, (low, high)
+        )
+    return _location_and_scale(counts, deviation, edges)
+
+
+def _cells(chunk: tuple[jax.Array, ...]) -> jax.Array:
+    return jnp.concatenate([part[:, None] if part.ndim == 1 else part for part in chunk], axis=1)
+
+
+def _histogram(
+    records: Records,
+    mechanism: Mechanism,
+    permit: Permit,
+    stream: WordStream | None,
+    columns: int,
+    contribution: MagnitudeCounts | LinearCounts,
+    first: int,
+    public: tuple[Array, Array] | None,
+) -> tuple[Array, float]:
+    """One release of the joint histogram, as shares of the records, and the noise of a share."""
+    block = Block("counts", columns, math.sqrt(columns), kind="count", bins=contribution.bins)
+    gate = Gate(records, mechanism, [block], contribution, permit, stream=stream, first=first)
+    released = gate.release(public)["counts"]
+    return released / gate.expected_batch, gate.deviations["counts"] / gate.expected_batch
+
+
+def _linear_bins(deviation: float) -> int:
+    """As many bins as the noise lets stand out of it, if a column filled half of them evenly."""
+    return int(np.clip(round(1.0 / (8.0 * max(deviation, 1e-9))), 6, 64))
+
+
+def _magnitude_range(counts: Array, deviation: float) -> tuple[Array, Array]:
+    """Plus and minus the largest magnitude that stands out; one where nothing but zeros does."""
+    kept = _kept(counts, deviation) > 0
+    last = kept.shape[1] - 1 - kept[:, ::-1].argmax(axis=1)
+    high = np.where(last == 0, 1.0, 1.25 * 4.0 ** (last - _POWER))
+    return -high, high
+
+
+def _kept(counts: Array, deviation: float) -> Array:
+    """Shares with the bins that noise could have made dropped.
+
+    Where what is left holds less than half of the records the noise hides the column's shape, and all bins of
+    a positive count are kept.
+    """
+    # Among this many normal draws few lie above.
+    level = deviation * (math.sqrt(2 * math.log(counts.shape[1])) + 0.5)
+    clear = np.where(counts > level, counts, 0.0)
+    hidden = clear.sum(axis=1, keepdims=True) < 0.5
+    kept = np.where(hidden, np.maximum(counts, 1e-9), clear)
+    return kept / kept.sum(axis=1, keepdims=True)
+
+
+def _range(counts: Array, deviation: float, edges: Array) -> tuple[Array, Array]:
+    """Range of the bins that stand out, with a margin on either side."""
+    kept = _kept(counts, deviation) > 0
+    first = kept.argmax(axis=1)
+    last = kept.shape[1] - 1 - kept[:, ::-1].argmax(axis=1)
+    rows = np.arange(len(counts))
+    low, high = edges[rows, first], edges[rows, last + 1]
+    margin = 0.2 * (high - low)
+    return low - margin, high + margin
+
+
+def _location_and_scale(counts: Array, deviation: float, edges: Array) -> Scaling:
+    share = _kept(counts, deviation)
+    middle = (edges[:, 1:] + edges[:, :-1]) / 2
+    width = edges[:, 1] - edges[:, 0]
+    centre = (share * middle).sum(axis=1)
+    variance = (share * (middle - centre[:, None]) ** 2).sum(axis=1)
+    scale = np.maximum(np.sqrt(variance), width)
+    return Scaling(centre, scale, centre - REACH * scale, centre + REACH * scale)
