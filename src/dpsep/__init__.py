@@ -1,3 +1,48 @@
-"""Private Bayesian inference by differentially private stochastic expectation propagation (DP-SEP)."""
+"""Private Bayesian inference by differentially private stochastic expectation propagation (DP-SEP).
+
+Names are imported when they are first used, so that `import dpsep` and the command line start quickly.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dpsep.estimators import LinearRegression, LogisticRegression, PoissonRegression, ProbitRegression
+    from dpsep.privacy.leaks import PrivacyLeakError, PrivacyLeakWarning
+    from dpsep.privacy.ledger import Ledger, LedgerError, OverBudget
 
 __version__ = "0.1.0"
+
+_HOMES = {
+    "LinearRegression": "dpsep.estimators",
+    "LogisticRegression": "dpsep.estimators",
+    "PoissonRegression": "dpsep.estimators",
+    "ProbitRegression": "dpsep.estimators",
+    "Ledger": "dpsep.privacy.ledger",
+    "LedgerError": "dpsep.privacy.ledger",
+    "OverBudget": "dpsep.privacy.ledger",
+    "PrivacyLeakError": "dpsep.privacy.leaks",
+    "PrivacyLeakWarning": "dpsep.privacy.leaks",
+}
+
+__all__ = [
+    "Ledger",
+    "LedgerError",
+    "LinearRegression",
+    "LogisticRegression",
+    "OverBudget",
+    "PoissonRegression",
+    "PrivacyLeakError",
+    "PrivacyLeakWarning",
+    "ProbitRegression",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'dpsep' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -95,7 +95,9 @@ def plan(
     load = dimension / records
     if clip is None:
         mean = _within(0.85 * math.sqrt(shares[0]) / (sigma * math.sqrt(load)), 1.5, 10.0)
-        precision = _within(0.15 * math.sqrt(shares[1]) / (sigma * load * math.sqrt(2 * dimension)), 1.0, 10.0)
+        precision = _within(
+            0.15 * math.sqrt(shares[1]) / (sigma * load * math.sqrt(2 * dimension)), 1.0, 10.0
+        )
     else:
         mean = precision = clip
     steps = STEPS if steps is None else steps

@@ -100,7 +100,9 @@ def to_original(
     matrix = np.diag(size / scale)
     shift = np.zeros(len(mean))
     if intercept:
-        matrix = np.block([[np.full((1, 1), size), -size * (centre / scale)[None, :]], [np.zeros((len(scale), 1)), matrix]])
+        matrix = np.block(
+            [[np.full((1, 1), size), -size * (centre / scale)[None, :]], [np.zeros((len(scale), 1)), matrix]]
+        )
         shift[0] = float(outcome.centre)
     moved = matrix @ mean + shift
     shape, rate = (None, None) if noise is None else (noise[0], noise[1] * size**2)

@@ -20,7 +20,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsep.estimators import natural as natural_update
 from dpsep.estimators.plan import SCALING_SHARE, Plan, plan
+from dpsep.estimators.resume import KeptGate, SavedRun
 from dpsep.families import Gamma
 from dpsep.inference import stable
 from dpsep.models.concentrated_noise import ConcentratedNoise
@@ -149,12 +151,21 @@ def fit_private(
     sampling: Sampling,
     ledger: Ledger | None,
     checkpoint: Checkpoint | None,
-    seed: int | None,
+    seed: int | None = None,
+    natural: float | None = None,
     on_step: Callable[[int, int], None] | None = None,
 ) -> tuple[Result, Spend]:
-    """Charge, then fit; nothing is read before the charge is durable."""
+    """Charge, then fit; nothing is read before the charge is durable.
+
+    Parameters
+    ----------
+    natural
+        The paper's gamma where its own update is asked for; None for the stable one.
+    """
+    if natural is not None and task.steps is None:
+        task = task._replace(steps=natural_update.STEPS)
     schedule, chosen = design_schedule(task, epsilon, delta, relation, sampling)
-    saved = _Saved(checkpoint, _fingerprint(task, schedule))
+    saved = SavedRun(checkpoint, _fingerprint(task, schedule))
     if saved.run is None:
         permit = authorise(ledger, schedule, delta)
     else:
@@ -165,17 +176,20 @@ def fit_private(
     try:
         arrays = records()
         features, outcome, source = _scalings(task, arrays, schedule, permit, stream, saved)
-        gate = Gate(
-            arrays,
-            fit,
-            _blocks(task, chosen),
-            _contribution(task),
-            permit,
-            stream=stream,
-            first=min(saved.releases + saved.lost, fit.steps),
-        )
-        settings = _settings(task, features, outcome, chosen.warmup)
-        state = stable.run(_Kept(gate, saved, on_step), settings, chosen.steps)
+        blocks, contribution = _blocks(task, chosen), _contribution(task)
+        settings = settings_of(task, features, outcome, chosen.warmup)
+        if natural is not None:
+            blocks, contribution = natural_update.parts(
+                task.likelihood, task.dimension, task.intercept, task.clip
+            )
+        first = min(saved.releases + saved.lost, fit.steps)
+        gate = Gate(arrays, fit, blocks, contribution, permit, stream=stream, first=first)
+        kept = KeptGate(gate, saved, on_step)
+        if natural is None:
+            result = _result(task, settings, stable.run(kept, settings, chosen.steps))
+        else:
+            moments = natural_update.run(kept, contribution, settings, natural, task.clip, chosen.steps)
+            result = Result(*moments, features, outcome, chosen.steps)
     except BaseException:
         if ledger is not None:
             ledger.finish(permit.run, "failed")
@@ -183,19 +197,21 @@ def fit_private(
     if ledger is not None:
         ledger.finish(permit.run, "finished")
     spend = Spend(permit, schedule, permit.epsilon, source, gate.secure)
-    return _result(task, settings, state, features, outcome), spend
+    return result, spend
 
 
 def fit_open(task: Task, records: Records, *, max_iter: int, tolerance: float) -> Result:
     """Fit without privacy: SEP, or clipped SEP where a clip is given."""
+    gate = OpenGate(records, _blocks(task, _open_plan(task)), _contribution(task))
+    settings = settings_of(task, *columns_of(task, records), 0)
+    return _result(task, settings, stable.run(gate, settings, max_iter, tolerance))
+
+
+def columns_of(task: Task, records: Records) -> tuple[Columns, Columns]:
+    """Maps of the columns for a fit without privacy: declared, or from the data itself."""
     features = task.feature_scaling or _own_scaling(records[0])
     outcome = task.outcome_scaling or _own_scaling(records[1][:, None])
-    feature_map, outcome_map = _columns(features), _column(outcome)
-    blocks = _blocks(task, _open_plan(task))
-    gate = OpenGate(records, blocks, _contribution(task))
-    settings = _settings(task, feature_map, outcome_map, 0)
-    state = stable.run(gate, settings, max_iter, tolerance)
-    return _result(task, settings, state, feature_map, outcome_map)
+    return _columns(features), _column(outcome)
 
 
 def _open_plan(task: Task) -> Plan:
@@ -203,9 +219,7 @@ def _open_plan(task: Task) -> Plan:
     if task.clip is None:
         chosen = plan(task.records, task.dimension, 1.0, 1e-5, learned_noise=task.learned_noise)
         return chosen._replace(mean_clip=math.inf, precision_clip=math.inf, noise_clip=math.inf)
-    return plan(
-        task.records, task.dimension, 1.0, 1e-5, learned_noise=task.learned_noise, clip=task.clip
-    )
+    return plan(task.records, task.dimension, 1.0, 1e-5, learned_noise=task.learned_noise, clip=task.clip)
 
 
 def _blocks(task: Task, chosen: Plan) -> list[Block]:
@@ -224,7 +238,8 @@ def _contribution(task: Task) -> GLMContribution | LinearContribution:
     return GLMContribution(task.likelihood, task.intercept)
 
 
-def _settings(task: Task, features: Columns, outcome: Columns, warmup: int) -> stable.Settings:
+def settings_of(task: Task, features: Columns, outcome: Columns, warmup: int) -> stable.Settings:
+    """Prior, start and maps of the stable update; the prior serves the other methods too."""
     d = task.dimension
     second = np.full(task.features, 0.25 if task.feature_scaling is not None else 1.0)
     if task.intercept:
@@ -253,7 +268,7 @@ def _scalings(
     schedule: Schedule,
     permit: Permit,
     stream: WordStream | None,
-    saved: "_Saved",
+    saved: SavedRun,
 ) -> tuple[Columns, Columns, str]:
     """Maps of the columns: declared, or released (and kept) through a gate."""
     if len(schedule.parts) == 1:
@@ -281,7 +296,9 @@ def _columns(scaling: Scaling) -> Columns:
 
 
 def _column(scaling: Scaling) -> Columns:
-    return Columns(*(np.float64(part[0]) for part in (scaling.low, scaling.high, scaling.centre, scaling.scale)))
+    return Columns(
+        *(np.float64(part[0]) for part in (scaling.low, scaling.high, scaling.centre, scaling.scale))
+    )
 
 
 def _own_scaling(values: NDArray[np.floating]) -> Scaling:
@@ -296,18 +313,17 @@ def _own_scaling(values: NDArray[np.floating]) -> Scaling:
     return Scaling(centre, scale, np.full_like(centre, -np.inf), np.full_like(centre, np.inf))
 
 
-def _result(
-    task: Task, settings: stable.Settings, state: stable.State, features: Columns, outcome: Columns
-) -> Result:
+def _result(task: Task, settings: stable.Settings, state: stable.State) -> Result:
     q = stable.posterior(settings, state)
     noise = (float(state.noise.shape), float(state.noise.rate)) if task.learned_noise else None
     extra = stable.noise_covariance(state)
     covariance = np.linalg.inv(np.asarray(q.precision))
-    return Result(state.mean, (covariance + covariance.T) / 2, extra, noise, features, outcome, state.step)
+    covariance = (covariance + covariance.T) / 2
+    return Result(state.mean, covariance, extra, noise, settings.features, settings.outcome, state.step)
 
 
 def _again(
-    saved: "_Saved", schedule: Schedule, delta: float, ledger: Ledger | None
+    saved: SavedRun, schedule: Schedule, delta: float, ledger: Ledger | None
 ) -> tuple[Schedule, Permit]:
     """Charge the release that may have been under way when the run died, and permit the rest."""
     assert saved.run is not None
@@ -349,82 +365,3 @@ def _fingerprint(task: Task, schedule: Schedule) -> str:
         "task": [repr(part) for part in task],
     }
     return hashlib.sha256(json.dumps(public, sort_keys=True).encode()).hexdigest()
-
-
-class _Saved:
-    """The releases of a run, in memory and, with a checkpoint, on disk after every one of them."""
-
-    def __init__(self, checkpoint: Checkpoint | None, fingerprint: str) -> None:
-        self._checkpoint = checkpoint
-        self._fingerprint = fingerprint
-        self._arrays: dict[str, Array] = {}
-        self.run: str | None = None
-        self.lost = 0
-        self.releases = 0
-        found = checkpoint.load() if checkpoint is not None else None
-        if found is None:
-            return
-        if found.meta.get("settings") != fingerprint:
-            raise CheckpointError(
-                "the checkpoint belongs to a run with other settings or another table shape; give the same ones "
-                "to resume it, or another folder to start anew."
-            )
-        self._arrays = dict(found.arrays)
-        self.run, self.lost, self.releases = found.meta["run"], found.meta["lost"], found.step
-
-    @property
-    def scaling(self) -> Scaling | None:
-        """The private scaling, if it was released and kept."""
-        if "scaling" not in self._arrays:
-            return None
-        return Scaling(*self._arrays["scaling"])
-
-    def begin(self, run: str) -> None:
-        """Write down, before anything is read, that the run has begun."""
-        self.run = run
-        self._write()
-
-    def keep_scaling(self, scaling: Scaling) -> None:
-        """Keep a released scaling."""
-        self._arrays["scaling"] = np.stack(scaling)
-        self._write()
-
-    def keep(self, released: dict[str, Array]) -> None:
-        """Keep a release."""
-        for name, value in released.items():
-            self._arrays[f"{name}.{self.releases}"] = value
-        self.releases += 1
-        self._write()
-
-    def release(self, number: int, names: list[str]) -> dict[str, Array]:
-        """Return a release kept earlier."""
-        return {name: self._arrays[f"{name}.{number}"] for name in names}
-
-    def _write(self) -> None:
-        if self._checkpoint is not None:
-            meta = {"run": self.run, "lost": self.lost, "settings": self._fingerprint}
-            self._checkpoint.save(self.releases, self._arrays, meta)
-
-
-class _Kept:
-    """A gate that hands out kept releases first and keeps new ones before they are used."""
-
-    def __init__(self, gate: Gate, saved: _Saved, on_step: Callable[[int, int], None] | None) -> None:
-        self._gate = gate
-        self._saved = saved
-        self._next = 0
-        self._on_step = on_step
-        self.records = gate.records
-        self.expected_batch = gate.expected_batch
-        self.deviations = gate.deviations
-
-    def release(self, public: Any) -> dict[str, Array]:
-        if self._next < self._saved.releases:
-            released = self._saved.release(self._next, list(self.deviations))
-        else:
-            released = self._gate.release(public)
-            self._saved.keep(released)
-        self._next += 1
-        if self._on_step is not None:
-            self._on_step(self._next, self._gate.mechanism.steps)
-        return released

@@ -48,7 +48,9 @@ def structure_of(X: Any, y: Any) -> Structure:
     if len(target) == 2 and target[1] == 1:
         target = target[:1]
     if len(target) != 1 or target[0] != records:
-        raise ValueError(f"y has shape {tuple(np.shape(y))}; it must hold one value for each of {records} rows.")
+        raise ValueError(
+            f"y has shape {tuple(np.shape(y))}; it must hold one value for each of {records} rows."
+        )
     columns = getattr(X, "columns", None)
     names = None if columns is None else tuple(str(name) for name in columns)
     return Structure(records, features, names)

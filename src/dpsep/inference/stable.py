@@ -298,6 +298,4 @@ def _noise(
     total = state.noise_weight + weight
     mix = weight / total
     old = state.noise
-    return _gamma(
-        (1 - mix) * float(old.shape) + mix * shape, (1 - mix) * float(old.rate) + mix * rate
-    ), total
+    return _gamma((1 - mix) * float(old.shape) + mix * shape, (1 - mix) * float(old.rate) + mix * rate), total

@@ -107,6 +107,10 @@ class WeightsAndNoise(NamedTuple):
         """Whether both parts are densities."""
         return self.weights.is_proper & self.noise.is_proper
 
+    def project(self, floor: ArrayLike) -> "WeightsAndNoise":
+        """Both parts raised to `floor` where they are below."""
+        return WeightsAndNoise(self.weights.project(floor), self.noise.project(floor))
+
 
 @dataclass(frozen=True)
 class LearnedNoise:

@@ -139,9 +139,15 @@ def _linear_bins(deviation: float) -> int:
     return int(np.clip(round(1.0 / (8.0 * max(deviation, 1e-9))), 6, 64))
 
 
+def _noise_level(deviation: float, bins: int) -> float:
+    """Few of this many normal draws lie above."""
+    return deviation * (math.sqrt(2 * math.log(bins)) + 0.5)
+
+
 def _magnitude_range(counts: Array, deviation: float) -> tuple[Array, Array]:
     """Plus and minus the largest magnitude that stands out; one where nothing but zeros does."""
-    kept = _kept(counts, deviation) > 0
+    largest = counts == counts.max(axis=1, keepdims=True)
+    kept = (counts > _noise_level(deviation, counts.shape[1])) | largest
     last = kept.shape[1] - 1 - kept[:, ::-1].argmax(axis=1)
     high = np.where(last == 0, 1.0, 1.25 * 4.0 ** (last - _POWER))
     return -high, high
@@ -153,9 +159,7 @@ def _kept(counts: Array, deviation: float) -> Array:
     Where what is left holds less than half of the records the noise hides the column's shape, and all bins of
     a positive count are kept.
     """
-    # Among this many normal draws few lie above.
-    level = deviation * (math.sqrt(2 * math.log(counts.shape[1])) + 0.5)
-    clear = np.where(counts > level, counts, 0.0)
+    clear = np.where(counts > _noise_level(deviation, counts.shape[1]), counts, 0.0)
     hidden = clear.sum(axis=1, keepdims=True) < 0.5
     kept = np.where(hidden, np.maximum(counts, 1e-9), clear)
     return kept / kept.sum(axis=1, keepdims=True)

@@ -1,0 +1,380 @@
+"""What all estimators of linear weights share: parameters, the fit's order, the posterior in the table's units.
+
+An estimator checks public structure, hands records to `dpsep.estimators.run` and keeps what came back:
+`posterior_`, `privacy_`, `coef_`, `intercept_`. With ``private=False`` it is the same method without privacy.
+"""
+
+import math
+import warnings
+from collections.abc import Callable
+from numbers import Integral, Real
+from typing import Any, Literal, Self, cast
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from dpsep.data import as_matrix
+from dpsep.estimators import other_methods
+from dpsep.estimators.posterior import Posterior, to_original
+from dpsep.estimators.run import Result, Spend, Task, fit_open, fit_private
+from dpsep.estimators.statement import PrivacyStatement, statement
+from dpsep.estimators.structure import Structure, declared_scaling, structure_of
+from dpsep.privacy.checkpoint import Checkpoint
+from dpsep.privacy.leaks import PrivacyLeakWarning, warn_leak
+from dpsep.privacy.ledger import Ledger, as_ledger
+from dpsep.privacy.mechanism import Relation
+from dpsep.privacy.sampling import FullBatch, PoissonSampling, Sampling
+from dpsep.privacy.scaling import Scaling
+
+Array = NDArray[np.float64]
+
+
+class LinearWeights(BaseEstimator):
+    """Base of the estimators whose predictor is linear in the features.
+
+    Parameters
+    ----------
+    epsilon, delta
+        The privacy budget of one fit.
+    private
+        False: the same method without privacy. (``epsilon=None`` is an error, not a way to say this.)
+    bounds
+        Public bounds of the features: a pair (low, high), each a number or one number a column. Cells beyond
+        are clamped. Without bounds, location and scale are estimated privately, inside epsilon.
+    fit_intercept
+        Whether to fit an intercept.
+    prior_scale
+        Prior standard deviation of a coefficient, per scaled unit of its column: the reach of its bounds, or a
+        standard deviation. The intercept's is ten times that.
+    relation
+        Neighbouring data sets: ``"zero-out"`` or ``"replace-one"``.
+    sampling
+        ``"full"`` (every record in every release) or a rate in (0, 1] for Poisson sampling.
+    method
+        ``"sep"``; without privacy also ``"ep"`` and ``"adf"``.
+    update
+        ``"stable"``, or ``"natural"`` for the paper's own update (Algorithm 3).
+    clip
+        With the stable update: multiple of the clips' natural size (`dpsep.estimators.plan`); None chooses it
+        from public numbers, and means no clip without privacy. With the natural update: the paper's C.
+    steps
+        Number of releases; None chooses it. Without privacy: most iterations.
+    gamma
+        The paper's damping value; used by the natural update only.
+    noise_aware
+        Whether the posterior is widened by the known noise of privacy.
+    ledger
+        A `dpsep.Ledger`, or the path of one; the fit is charged to it before a record is read.
+    checkpoint
+        A folder for released vectors, so that a run that died can be resumed by fitting again.
+    random_state
+        A seed makes a private run reproducible and marks it not for release.
+    strict
+        Whether leaks outside the guarantee are errors instead of warnings.
+    """
+
+    _classifier = False
+
+    def __init__(
+        self,
+        epsilon: float = 1.0,
+        delta: float = 1e-5,
+        *,
+        private: bool = True,
+        bounds: Any = None,
+        fit_intercept: bool = True,
+        prior_scale: float = 1.0,
+        relation: Relation = "zero-out",
+        sampling: Literal["full"] | float = "full",
+        method: Literal["sep", "ep", "adf"] = "sep",
+        update: Literal["stable", "natural"] = "stable",
+        clip: float | None = None,
+        steps: int | None = None,
+        gamma: float = 1.0,
+        noise_aware: bool = True,
+        ledger: Any = None,
+        checkpoint: Any = None,
+        random_state: int | None = None,
+        strict: bool = False,
+    ) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.private = private
+        self.bounds = bounds
+        self.fit_intercept = fit_intercept
+        self.prior_scale = prior_scale
+        self.relation = relation
+        self.sampling = sampling
+        self.method = method
+        self.update = update
+        self.clip = clip
+        self.steps = steps
+        self.gamma = gamma
+        self.noise_aware = noise_aware
+        self.ledger = ledger
+        self.checkpoint = checkpoint
+        self.random_state = random_state
+        self.strict = strict
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        on_step: Callable[[int, int], None] | None = None,
+    ) -> Self:
+        """Fit the posterior; under privacy, charge first.
+
+        Parameters
+        ----------
+        X
+            Features: a NumPy array, a pandas or polars frame.
+        y
+            Target, one value a row.
+        sample_weight
+            Not supported: a weight multiplies a record's influence.
+        on_step
+            Called with the number of releases made and their total, for progress bars.
+        """
+        if sample_weight is not None:
+            raise ValueError("sample_weight is not supported: a weight would multiply a record's influence.")
+        shape = structure_of(X, y)
+        self._check_parameters()
+        leaks: list[str] = []
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", PrivacyLeakWarning)
+            self._warn_of_leaks(shape, y)
+            leaks = [str(item.message) for item in caught if issubclass(item.category, PrivacyLeakWarning)]
+        for item in caught:
+            warnings.warn(item.message, item.category, stacklevel=2)
+        task = self._task(shape)
+        self.n_features_in_ = shape.features
+        if shape.names is not None:
+            self.feature_names_in_ = np.asarray(shape.names, dtype=object)
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
+        if self.private:
+            result, spend = fit_private(
+                task,
+                lambda: self._records(X, y),
+                epsilon=float(self.epsilon),
+                delta=float(self.delta),
+                relation=self.relation,
+                sampling=self._sampling(),
+                ledger=cast(Ledger | None, as_ledger(self.ledger)),
+                checkpoint=None if self.checkpoint is None else Checkpoint(self.checkpoint),
+                seed=self.random_state,
+                natural=self._natural(),
+                on_step=on_step,
+            )
+            self.privacy_: PrivacyStatement | None = _statement(spend, tuple(leaks))
+        else:
+            records = self._records(X, y)
+            self._check_records(*records)
+            result = self._fit_open(task, records)
+            self.privacy_ = None
+        self._keep(result)
+        return self
+
+    def log_predictive_density(self, X: Any, y: Any) -> Array:
+        """Log predictive density (or probability) of each row's target."""
+        mean, variance = self._predictor(X)
+        with jax.enable_x64(True):
+            return np.asarray(self._log_predictive(mean, variance, self._target(y)))
+
+    def summary(self, level: float = 0.9) -> list[dict[str, Any]]:
+        """Return one row a coefficient: mean, sd, interval, share of the variance that is DP noise."""
+        check_is_fitted(self)
+        return self.posterior_.summary(level)
+
+    def to_arviz(self, draws: int = 1000, random_state: int | None = 0) -> Any:
+        """Return posterior draws of the coefficients as ArviZ inference data (extra ``truth``)."""
+        check_is_fitted(self)
+        try:
+            import arviz
+        except ImportError as error:
+            raise ImportError("to_arviz needs ArviZ: pip install 'dpsep[truth]'.") from error
+        sample = self.posterior_.sample(draws, random_state)
+        values = {name: sample[None, :, i] for i, name in enumerate(self.posterior_.names)}
+        convert = cast(Callable[..., Any], arviz.from_dict)
+        try:
+            return convert(posterior=values)
+        except TypeError:  # ArviZ 1.x takes groups as one dictionary
+            return convert({"posterior": values})
+
+    # What a kind of regression fills in.
+
+    def _likelihood(self, *, private: bool) -> Any:
+        raise NotImplementedError
+
+    def _outcome_scaling(self) -> Scaling | None:
+        raise NotImplementedError
+
+    def _target(self, y: Any) -> Array:
+        raise NotImplementedError
+
+    def _log_predictive(self, mean: Any, variance: Any, y: Array) -> Any:
+        raise NotImplementedError
+
+    def _warn_of_leaks(self, shape: Structure, y: Any) -> None:
+        """Warn from structure; a classifier also settles its classes here."""
+        del y
+        if not self.private:
+            return
+        if self.delta > 1.0 / shape.records:
+            warn_leak(
+                f"delta={self.delta:g} is above 1/N = {1 / shape.records:.3g}: a mechanism that publishes one "
+                "random record outright would meet it. Choose a smaller delta.",
+                strict=self.strict,
+            )
+        if self.random_state is not None:
+            warn_leak(
+                "random_state fixes the noise of a private fit: whoever knows it can undo the noise. Use it for "
+                "experiments; the result is marked not for release.",
+                strict=self.strict,
+            )
+
+    def _check_records(self, X: Array, y: Array) -> None:
+        """Without privacy, bad cells are errors, as scikit-learn has them."""
+        if not np.isfinite(X).all():
+            raise ValueError("Input X contains NaN or infinity; a fit without privacy needs finite cells.")
+        if not np.isfinite(y).all():
+            raise ValueError("Input y contains NaN, infinity or an undeclared label.")
+
+    # Shared steps.
+
+    def _task(self, shape: Structure) -> Task:
+        features = None
+        if self.bounds is not None:
+            features = declared_scaling(self.bounds, shape.features, "the features")
+        likelihood = self._likelihood(private=self.private)
+        return Task(
+            likelihood=likelihood,
+            records=shape.records,
+            features=shape.features,
+            intercept=bool(self.fit_intercept),
+            feature_scaling=features,
+            outcome_scaling=self._outcome_scaling(),
+            prior_scale=float(self.prior_scale),
+            clip=None if self.clip is None else float(self.clip),
+            steps=None if self.steps is None else int(self.steps),
+            curvature=float(getattr(likelihood, "curvature_guess", 4.0)),
+            cap=2.0,
+        )
+
+    def _records(self, X: Any, y: Any) -> tuple[Array, Array]:
+        return as_matrix(X)[0], self._target(y)
+
+    def _fit_open(self, task: Task, records: tuple[Array, Array]) -> Result:
+        if self.method != "sep" or self.update == "natural":
+            return other_methods.fit(
+                task, records, method=self.method, natural=self._natural(), seed=self.random_state
+            )
+        return fit_open(task, records, max_iter=self.steps or 200, tolerance=1e-9)
+
+    def _natural(self) -> float | None:
+        """The paper's gamma where its own update is asked for."""
+        return float(self.gamma) if self.update == "natural" else None
+
+    def _sampling(self) -> Sampling:
+        if isinstance(self.sampling, Sampling):
+            return self.sampling
+        if self.sampling == "full":
+            return FullBatch()
+        if isinstance(self.sampling, Real) and 0 < float(self.sampling) <= 1:
+            return PoissonSampling(float(self.sampling))
+        raise ValueError(
+            f"sampling must be 'full', a rate in (0, 1], or a scheme of dpsep.privacy.sampling, "
+            f"not {self.sampling!r}."
+        )
+
+    def _check_parameters(self) -> None:
+        if self.private:
+            if self.epsilon is None:
+                raise ValueError("epsilon=None is not a budget; give a number, or private=False for none.")
+            if not isinstance(self.epsilon, Real) or not 0 < float(self.epsilon) < math.inf:
+                raise ValueError(f"epsilon must be a positive number, not {self.epsilon!r}.")
+            if not isinstance(self.delta, Real) or not 0 < float(self.delta) < 1:
+                raise ValueError(f"delta must lie in (0, 1), not {self.delta!r}; below 1/N is usual.")
+            if self.method != "sep":
+                raise ValueError(
+                    f"method={self.method!r} cannot be made private: its factors depend on each other's records. "
+                    "Use method='sep', or private=False."
+                )
+        if self.method not in ("sep", "ep", "adf"):
+            raise ValueError(f"method must be 'sep', 'ep' or 'adf', not {self.method!r}.")
+        if self.update not in ("stable", "natural"):
+            raise ValueError(f"update must be 'stable' or 'natural', not {self.update!r}.")
+        if not float(self.prior_scale) > 0:
+            raise ValueError(f"prior_scale must be positive, not {self.prior_scale!r}.")
+        if self.steps is not None and (not isinstance(self.steps, Integral) or self.steps < 1):
+            raise ValueError(f"steps must be a whole number of at least 1, not {self.steps!r}.")
+        if self.clip is not None and not (float(self.clip) > 0 or (not self.private and self.clip == 0)):
+            raise ValueError(f"clip must be positive, not {self.clip!r}.")
+        self._sampling()
+
+    def _keep(self, result: Result) -> None:
+        names = tuple(str(name) for name in getattr(self, "feature_names_in_", ()))
+        names = names or tuple(f"x{i}" for i in range(self.n_features_in_))
+        if self.fit_intercept:
+            names = ("intercept", *names)
+        covariance = result.covariance
+        if self.noise_aware:
+            covariance = covariance + result.noise_covariance
+        self.posterior_: Posterior = to_original(
+            names,
+            result.mean,
+            covariance,
+            result.noise_covariance,
+            result.features,
+            result.outcome,
+            result.noise,
+            intercept=bool(self.fit_intercept),
+        )
+        self.n_iter_ = result.steps
+        skip = int(self.fit_intercept)
+        coef, intercept = self.posterior_.mean[skip:], self.posterior_.mean[:1] if skip else np.zeros(1)
+        if self._classifier:
+            self.coef_, self.intercept_ = coef[None, :], intercept
+        else:
+            self.coef_, self.intercept_ = coef, float(intercept[0])
+
+    def _predictor(self, X: Any) -> tuple[Array, Array]:
+        """Mean and variance of the linear predictor of each row, in the target's units."""
+        check_is_fitted(self)
+        matrix, names = as_matrix(X)
+        known = getattr(self, "feature_names_in_", None)
+        if names is not None and known is not None and list(names) != list(known):
+            raise ValueError(
+                f"The feature names should match those that were passed during fit: {list(known)[:8]}..., "
+                f"not {list(names)[:8]}..."
+            )
+        if matrix.shape[1] != self.n_features_in_:
+            raise ValueError(
+                f"X has {matrix.shape[1]} features, but {type(self).__name__} is expecting "
+                f"{self.n_features_in_} features as input."
+            )
+        if not np.isfinite(matrix).all():
+            raise ValueError("Input X contains NaN or infinity.")
+        if self.fit_intercept:
+            matrix = np.concatenate([np.ones((len(matrix), 1)), matrix], axis=1)
+        mean = matrix @ self.posterior_.mean
+        # Row sums of (X F)^2 with F the covariance's factor: never negative.
+        values, vectors = np.linalg.eigh(self.posterior_.covariance)
+        spread = matrix @ (vectors * np.sqrt(np.maximum(values, 0.0)))
+        return mean, np.sum(spread**2, axis=1)
+
+
+def _statement(spend: Spend, leaks: tuple[str, ...]) -> PrivacyStatement:
+    return statement(
+        spend.permit,
+        spend.schedule,
+        epsilon=spend.epsilon,
+        scaling=spend.scaling,
+        secure=spend.secure,
+        leaks=leaks,
+    )

@@ -1,0 +1,292 @@
+"""Private Bayesian regressions with scikit-learn's face: linear, logistic, probit and Poisson.
+
+Each is `LinearWeights` with a likelihood: what the target means, how it is coded, how it is predicted.
+"""
+
+from typing import Any, Literal, overload
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.utils.validation import check_is_fitted
+
+from dpsep.estimators.base import LinearWeights
+from dpsep.estimators.structure import (
+    Structure,
+    declared_classes,
+    declared_scaling,
+    no_scaling,
+    numbers,
+    signs,
+)
+from dpsep.families import Gamma
+from dpsep.models import LearnedNoise, LogisticLikelihood, PoissonLikelihood, ProbitLikelihood
+from dpsep.models.concentrated_noise import ConcentratedNoise
+from dpsep.models.linear import GaussianLikelihood
+from dpsep.privacy.scaling import Scaling
+
+Array = NDArray[np.float64]
+
+
+class LinearRegression(RegressorMixin, LinearWeights):
+    """Bayesian linear regression with Gaussian noise whose precision is learned, or known.
+
+    Parameters
+    ----------
+    target_bounds
+        Public bounds (low, high) of the target; without them it is scaled privately, inside epsilon.
+    noise_precision
+        Known inverse noise variance, in units of the target; None learns it.
+
+    The other parameters are those of `dpsep.estimators.base.LinearWeights`.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-1, 1, (5000, 2)); y = X @ [1.0, -2.0] + 0.1 * rng.standard_normal(5000)
+    >>> model = LinearRegression(epsilon=1.0, bounds=(-1, 1), target_bounds=(-4, 4)).fit(X, y)
+    >>> model.coef_.round(1) + 0.0
+    array([ 1., -2.])
+    >>> model.privacy_.epsilon <= 1.0
+    True
+    """
+
+    def __init__(
+        self,
+        epsilon: float = 1.0,
+        delta: float = 1e-5,
+        *,
+        private: bool = True,
+        bounds: Any = None,
+        target_bounds: Any = None,
+        noise_precision: float | None = None,
+        fit_intercept: bool = True,
+        prior_scale: float = 1.0,
+        relation: Any = "zero-out",
+        sampling: Any = "full",
+        method: Any = "sep",
+        update: Any = "stable",
+        clip: float | None = None,
+        steps: int | None = None,
+        gamma: float = 1.0,
+        noise_aware: bool = True,
+        ledger: Any = None,
+        checkpoint: Any = None,
+        random_state: int | None = None,
+        strict: bool = False,
+    ) -> None:
+        super().__init__(
+            epsilon,
+            delta,
+            private=private,
+            bounds=bounds,
+            fit_intercept=fit_intercept,
+            prior_scale=prior_scale,
+            relation=relation,
+            sampling=sampling,
+            method=method,
+            update=update,
+            clip=clip,
+            steps=steps,
+            gamma=gamma,
+            noise_aware=noise_aware,
+            ledger=ledger,
+            checkpoint=checkpoint,
+            random_state=random_state,
+            strict=strict,
+        )
+        self.target_bounds = target_bounds
+        self.noise_precision = noise_precision
+
+    @overload
+    def predict(self, X: Any, return_std: Literal[False] = False) -> Array: ...
+    @overload
+    def predict(self, X: Any, return_std: Literal[True]) -> tuple[Array, Array]: ...
+    def predict(self, X: Any, return_std: bool = False) -> Array | tuple[Array, Array]:
+        """Predictive mean of each row, and its standard deviation (of a new target) if asked for."""
+        mean, variance = self._predictor(X)
+        if not return_std:
+            return mean
+        return mean, np.sqrt(variance + self._noise_variance())
+
+    def _noise_variance(self) -> float:
+        if self.noise_precision is not None:
+            return 1.0 / float(self.noise_precision)
+        shape, rate = self.posterior_.noise_shape, self.posterior_.noise_rate
+        assert shape is not None and rate is not None
+        return rate / (shape - 1.0) if shape > 1 else np.inf
+
+    def _likelihood(self, *, private: bool) -> Any:
+        if self.noise_precision is None:
+            return ConcentratedNoise()
+        size = 1.0
+        if self.target_bounds is not None:
+            size = float(declared_scaling(self.target_bounds, 1, "the target").scale[0])
+        return GaussianLikelihood(float(self.noise_precision) * size**2)
+
+    def _outcome_scaling(self) -> Scaling | None:
+        if self.target_bounds is not None:
+            return declared_scaling(self.target_bounds, 1, "the target")
+        return None if self.noise_precision is None else no_scaling(1)
+
+    def _target(self, y: Any) -> Array:
+        return numbers(y)
+
+    def _log_predictive(self, mean: Any, variance: Any, y: Array) -> Any:
+        if self.noise_precision is not None:
+            return GaussianLikelihood(float(self.noise_precision)).log_predictive(mean, variance, y)
+        shape, rate = self.posterior_.noise_shape, self.posterior_.noise_rate
+        noise = Gamma.from_shape_and_rate(np.float64(shape), np.float64(rate))  # pyright: ignore[reportArgumentType]
+        return LearnedNoise().log_predictive(mean, variance, noise, y)
+
+
+class _BinaryClassifier(ClassifierMixin, LinearWeights):
+    """Yes/no targets coded -1 and +1 by declared classes."""
+
+    _classifier = True
+
+    def __init__(
+        self,
+        epsilon: float = 1.0,
+        delta: float = 1e-5,
+        *,
+        private: bool = True,
+        classes: Any = None,
+        bounds: Any = None,
+        fit_intercept: bool = True,
+        prior_scale: float = 1.0,
+        relation: Any = "zero-out",
+        sampling: Any = "full",
+        method: Any = "sep",
+        update: Any = "stable",
+        clip: float | None = None,
+        steps: int | None = None,
+        gamma: float = 1.0,
+        noise_aware: bool = True,
+        ledger: Any = None,
+        checkpoint: Any = None,
+        random_state: int | None = None,
+        strict: bool = False,
+    ) -> None:
+        super().__init__(
+            epsilon,
+            delta,
+            private=private,
+            bounds=bounds,
+            fit_intercept=fit_intercept,
+            prior_scale=prior_scale,
+            relation=relation,
+            sampling=sampling,
+            method=method,
+            update=update,
+            clip=clip,
+            steps=steps,
+            gamma=gamma,
+            noise_aware=noise_aware,
+            ledger=ledger,
+            checkpoint=checkpoint,
+            random_state=random_state,
+            strict=strict,
+        )
+        self.classes = classes
+
+    def decision_function(self, X: Any) -> Array:
+        """Posterior mean of the linear predictor of each row."""
+        return self._predictor(X)[0]
+
+    def predict_proba(self, X: Any) -> Array:
+        """Posterior predictive probability of each class, shape (rows, 2)."""
+        mean, variance = self._predictor(X)
+        with jax.enable_x64(True):
+            log_up = self._log_predictive(mean, variance, np.ones(len(mean)))
+            log_down = self._log_predictive(mean, variance, -np.ones(len(mean)))
+        both = np.exp(np.stack([np.asarray(log_down), np.asarray(log_up)], axis=1))
+        return both / both.sum(axis=1, keepdims=True)
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Return the more probable class of each row."""
+        check_is_fitted(self)
+        return self.classes_[(self.decision_function(X) > 0).astype(int)]
+
+    def _outcome_scaling(self) -> Scaling | None:
+        return no_scaling(1)
+
+    def _warn_of_leaks(self, shape: Structure, y: Any) -> None:
+        super()._warn_of_leaks(shape, y)
+        self.classes_ = declared_classes(self.classes, y, private=self.private, strict=self.strict)
+
+    def _target(self, y: Any) -> Array:
+        return signs(y, self.classes_)
+
+    def _log_predictive(self, mean: Any, variance: Any, y: Array) -> Any:
+        return self._likelihood(private=False).log_predictive(mean, variance, y)
+
+
+class LogisticRegression(_BinaryClassifier):
+    """Bayesian logistic regression.
+
+    Parameters
+    ----------
+    classes
+        The two labels, the negative one first. Under privacy they must be declared; else they are read off the
+        target, with a `PrivacyLeakWarning`.
+
+    The other parameters are those of `dpsep.estimators.base.LinearWeights`.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-1, 1, (5000, 2)); y = rng.uniform(size=5000) < 1 / (1 + np.exp(-X @ [2.0, -4.0]))
+    >>> model = LogisticRegression(epsilon=1.0, bounds=(-1, 1), classes=[False, True]).fit(X, y)
+    >>> np.abs(model.coef_ - [2.0, -4.0]).max() < 1.0
+    np.True_
+    """
+
+    def _likelihood(self, *, private: bool) -> Any:
+        return LogisticLikelihood("fast" if private else "robust")
+
+
+class ProbitRegression(_BinaryClassifier):
+    """Bayesian probit regression.
+
+    Parameters
+    ----------
+    classes
+        The two labels, the negative one first; as in `LogisticRegression`.
+
+    The other parameters are those of `dpsep.estimators.base.LinearWeights`.
+    """
+
+    def _likelihood(self, *, private: bool) -> Any:
+        return ProbitLikelihood()
+
+
+class PoissonRegression(RegressorMixin, LinearWeights):
+    """Bayesian Poisson regression of counts, log link.
+
+    Its parameters are those of `dpsep.estimators.base.LinearWeights`.
+    """
+
+    @overload
+    def predict(self, X: Any, return_std: Literal[False] = False) -> Array: ...
+    @overload
+    def predict(self, X: Any, return_std: Literal[True]) -> tuple[Array, Array]: ...
+    def predict(self, X: Any, return_std: bool = False) -> Array | tuple[Array, Array]:
+        """Predictive mean count of each row, and its standard deviation (of a new count) if asked for."""
+        mean, variance = self._predictor(X)
+        with jax.enable_x64(True):
+            count, spread = PoissonLikelihood().predictive(mean, variance)
+        return (np.asarray(count), np.sqrt(np.asarray(spread))) if return_std else np.asarray(count)
+
+    def _likelihood(self, *, private: bool) -> Any:
+        return PoissonLikelihood("fast" if private else "robust")
+
+    def _outcome_scaling(self) -> Scaling | None:
+        return no_scaling(1)
+
+    def _target(self, y: Any) -> Array:
+        return numbers(y)
+
+    def _log_predictive(self, mean: Any, variance: Any, y: Array) -> Any:
+        return PoissonLikelihood().log_predictive(mean, variance, y)
