@@ -21,7 +21,7 @@ from dpsep.estimators import other_methods
 from dpsep.estimators.posterior import Posterior, to_original
 from dpsep.estimators.run import Result, Spend, Task, fit_open, fit_private
 from dpsep.estimators.statement import PrivacyStatement, statement
-from dpsep.estimators.structure import Structure, declared_scaling, structure_of
+from dpsep.estimators.structure import Structure, declared_scaling, structure_of, table_shape
 from dpsep.privacy.checkpoint import Checkpoint
 from dpsep.privacy.leaks import PrivacyLeakWarning, warn_leak
 from dpsep.privacy.ledger import Ledger, as_ledger
@@ -47,8 +47,8 @@ class LinearWeights(BaseEstimator):
     fit_intercept
         Whether to fit an intercept.
     prior_scale
-        Prior standard deviation of a coefficient, per scaled unit of its column: the reach of its bounds, or a
-        standard deviation. The intercept's is ten times that.
+        Prior standard deviation of a coefficient, per scaled unit of its column (the reach of its bounds, given
+        or found; without privacy and bounds, a standard deviation). The intercept's is ten times that.
     relation
         Neighbouring data sets: ``"zero-out"`` or ``"replace-one"``.
     sampling
@@ -86,7 +86,7 @@ class LinearWeights(BaseEstimator):
         private: bool = True,
         bounds: Any = None,
         fit_intercept: bool = True,
-        prior_scale: float = 1.0,
+        prior_scale: float = 2.0,
         relation: Relation = "zero-out",
         sampling: Literal["full"] | float = "full",
         method: Literal["sep", "ep", "adf"] = "sep",
@@ -208,7 +208,7 @@ class LinearWeights(BaseEstimator):
 
     # What a kind of regression fills in.
 
-    def _likelihood(self, *, private: bool) -> Any:
+    def _likelihood(self, *, narrow: bool) -> Any:
         raise NotImplementedError
 
     def _outcome_scaling(self) -> Scaling | None:
@@ -251,7 +251,9 @@ class LinearWeights(BaseEstimator):
         features = None
         if self.bounds is not None:
             features = declared_scaling(self.bounds, shape.features, "the features")
-        likelihood = self._likelihood(private=self.private)
+        # With this many records a weight, predictors vary by less than one under every cavity.
+        narrow = shape.records >= 20 * (shape.features + 1)
+        likelihood = self._likelihood(narrow=narrow)
         return Task(
             likelihood=likelihood,
             records=shape.records,
@@ -335,6 +337,7 @@ class LinearWeights(BaseEstimator):
             result.noise,
             intercept=bool(self.fit_intercept),
         )
+        self.feature_bounds_ = np.stack([np.asarray(result.features.low), np.asarray(result.features.high)])
         self.n_iter_ = result.steps
         skip = int(self.fit_intercept)
         coef, intercept = self.posterior_.mean[skip:], self.posterior_.mean[:1] if skip else np.zeros(1)
@@ -346,6 +349,7 @@ class LinearWeights(BaseEstimator):
     def _predictor(self, X: Any) -> tuple[Array, Array]:
         """Mean and variance of the linear predictor of each row, in the target's units."""
         check_is_fitted(self)
+        table_shape(X)
         matrix, names = as_matrix(X)
         known = getattr(self, "feature_names_in_", None)
         if names is not None and known is not None and list(names) != list(known):
@@ -360,6 +364,8 @@ class LinearWeights(BaseEstimator):
             )
         if not np.isfinite(matrix).all():
             raise ValueError("Input X contains NaN or infinity.")
+        # The weights belong to clamped cells: a cell far outside what was seen says no more than the bound.
+        matrix = np.clip(matrix, *self.feature_bounds_)
         if self.fit_intercept:
             matrix = np.concatenate([np.ones((len(matrix), 1)), matrix], axis=1)
         mean = matrix @ self.posterior_.mean

@@ -62,7 +62,7 @@ class LinearRegression(RegressorMixin, LinearWeights):
         target_bounds: Any = None,
         noise_precision: float | None = None,
         fit_intercept: bool = True,
-        prior_scale: float = 1.0,
+        prior_scale: float = 2.0,
         relation: Any = "zero-out",
         sampling: Any = "full",
         method: Any = "sep",
@@ -117,7 +117,7 @@ class LinearRegression(RegressorMixin, LinearWeights):
         assert shape is not None and rate is not None
         return rate / (shape - 1.0) if shape > 1 else np.inf
 
-    def _likelihood(self, *, private: bool) -> Any:
+    def _likelihood(self, *, narrow: bool) -> Any:
         if self.noise_precision is None:
             return ConcentratedNoise()
         size = 1.0
@@ -155,7 +155,7 @@ class _BinaryClassifier(ClassifierMixin, LinearWeights):
         classes: Any = None,
         bounds: Any = None,
         fit_intercept: bool = True,
-        prior_scale: float = 1.0,
+        prior_scale: float = 2.0,
         relation: Any = "zero-out",
         sampling: Any = "full",
         method: Any = "sep",
@@ -191,6 +191,13 @@ class _BinaryClassifier(ClassifierMixin, LinearWeights):
         )
         self.classes = classes
 
+    def __sklearn_tags__(self) -> Any:
+        """Tell scikit-learn that there are two classes."""
+        tags = super().__sklearn_tags__()
+        assert tags.classifier_tags is not None
+        tags.classifier_tags.multi_class = False
+        return tags
+
     def decision_function(self, X: Any) -> Array:
         """Posterior mean of the linear predictor of each row."""
         return self._predictor(X)[0]
@@ -220,7 +227,8 @@ class _BinaryClassifier(ClassifierMixin, LinearWeights):
         return signs(y, self.classes_)
 
     def _log_predictive(self, mean: Any, variance: Any, y: Array) -> Any:
-        return self._likelihood(private=False).log_predictive(mean, variance, y)
+        narrow = bool(np.max(variance, initial=0.0) <= 1.0)
+        return self._likelihood(narrow=narrow).log_predictive(mean, variance, y)
 
 
 class LogisticRegression(_BinaryClassifier):
@@ -243,8 +251,8 @@ class LogisticRegression(_BinaryClassifier):
     np.True_
     """
 
-    def _likelihood(self, *, private: bool) -> Any:
-        return LogisticLikelihood("fast" if private else "robust")
+    def _likelihood(self, *, narrow: bool) -> Any:
+        return LogisticLikelihood("fast" if narrow else "robust")
 
 
 class ProbitRegression(_BinaryClassifier):
@@ -258,7 +266,7 @@ class ProbitRegression(_BinaryClassifier):
     The other parameters are those of `dpsep.estimators.base.LinearWeights`.
     """
 
-    def _likelihood(self, *, private: bool) -> Any:
+    def _likelihood(self, *, narrow: bool) -> Any:
         return ProbitLikelihood()
 
 
@@ -267,6 +275,12 @@ class PoissonRegression(RegressorMixin, LinearWeights):
 
     Its parameters are those of `dpsep.estimators.base.LinearWeights`.
     """
+
+    def __sklearn_tags__(self) -> Any:
+        """Tell scikit-learn that targets are not negative."""
+        tags = super().__sklearn_tags__()
+        tags.target_tags.positive_only = True
+        return tags
 
     @overload
     def predict(self, X: Any, return_std: Literal[False] = False) -> Array: ...
@@ -279,8 +293,13 @@ class PoissonRegression(RegressorMixin, LinearWeights):
             count, spread = PoissonLikelihood().predictive(mean, variance)
         return (np.asarray(count), np.sqrt(np.asarray(spread))) if return_std else np.asarray(count)
 
-    def _likelihood(self, *, private: bool) -> Any:
-        return PoissonLikelihood("fast" if private else "robust")
+    def _likelihood(self, *, narrow: bool) -> Any:
+        return PoissonLikelihood("fast" if narrow else "robust")
+
+    def _check_records(self, X: Array, y: Array) -> None:
+        super()._check_records(X, y)
+        if not ((y >= 0) & (y == np.floor(y))).all():
+            raise ValueError("Input y must hold counts: whole numbers that are not negative.")
 
     def _outcome_scaling(self) -> Scaling | None:
         return no_scaling(1)
@@ -289,4 +308,5 @@ class PoissonRegression(RegressorMixin, LinearWeights):
         return numbers(y)
 
     def _log_predictive(self, mean: Any, variance: Any, y: Array) -> Any:
-        return PoissonLikelihood().log_predictive(mean, variance, y)
+        narrow = bool(np.max(variance, initial=0.0) <= 1.0)
+        return self._likelihood(narrow=narrow).log_predictive(mean, variance, y)

@@ -2,42 +2,101 @@
 
 **Privacy.** A checkpoint holds released vectors, their number and the hash of public settings; no generator
 state, no batch, nothing of a record. The state of an algorithm is a function of its releases, so it is computed
-from them again.
+from them again. A folder is locked while a run uses it, and it remembers which ledger the run was charged to:
+two processes in one folder, or a resume that some other ledger (or none) hears of, would make releases that
+nothing was charged for. *Assumed:* nobody resumes two copies of a folder; what the ledger can tell of that
+(`check_copy`) is refused.
 """
 
-from collections.abc import Callable
-from typing import Any
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import IO, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpsep.privacy.checkpoint import Checkpoint, CheckpointError
 from dpsep.privacy.gate import Gate
+from dpsep.privacy.ledger import Row
 from dpsep.privacy.scaling import Scaling
+
+try:
+    import fcntl
+except ImportError:  # not there on Windows, where two processes in one folder are not noticed
+    fcntl = None
 
 Array = NDArray[np.float64]
 
 
 class SavedRun:
-    """The releases of a run, in memory and, with a checkpoint, on disk after every one of them."""
+    """The releases of a run, in memory and, with a checkpoint, on disk after every one of them.
 
-    def __init__(self, checkpoint: Checkpoint | None, fingerprint: str) -> None:
+    Parameters
+    ----------
+    checkpoint
+        Where they are kept; None keeps them in memory.
+    fingerprint
+        Hash of the run's public settings.
+    ledger
+        Name of the ledger that is charged; None where there is none.
+
+    Attributes
+    ----------
+    run
+        Name of the run found in the checkpoint, or begun.
+    lost
+        Releases that may have been made and not kept.
+    releases
+        Releases kept.
+    secure
+        Whether all of them come from a secure stream.
+    """
+
+    def __init__(self, checkpoint: Checkpoint | None, fingerprint: str, ledger: str | None = None) -> None:
         self._checkpoint = checkpoint
         self._fingerprint = fingerprint
+        self._ledger = ledger
         self._arrays: dict[str, Array] = {}
         self.run: str | None = None
         self.lost = 0
         self.releases = 0
-        found = checkpoint.load() if checkpoint is not None else None
+        self.secure = True
+        self._lock: IO[str] | None = None
+        if checkpoint is None:
+            return
+        self._lock = _locked(checkpoint.folder)
+        try:
+            self._load(checkpoint)
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def _load(self, checkpoint: Checkpoint) -> None:
+        found = checkpoint.load()
         if found is None:
             return
-        if found.meta.get("settings") != fingerprint:
+        if found.meta.get("settings") != self._fingerprint:
             raise CheckpointError(
                 "the checkpoint belongs to a run with other settings or another table shape; give the same ones "
                 "to resume it, or another folder to start anew."
             )
+        if found.meta["ledger"] != self._ledger:
+            raise CheckpointError(
+                "the run of this checkpoint was charged to another ledger, or to none; give the same one to "
+                "resume it, or another folder to start anew. Nothing was charged or read."
+            )
         self._arrays = dict(found.arrays)
         self.run, self.lost, self.releases = found.meta["run"], found.meta["lost"], found.step
+        self.secure = found.meta["secure"]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
 
     @property
     def scaling(self) -> Scaling | None:
@@ -46,10 +105,31 @@ class SavedRun:
             return None
         return Scaling(*self._arrays["scaling"])
 
-    def begin(self, run: str) -> None:
+    def begin(self, run: str, *, secure: bool) -> None:
         """Write down, before anything is read, that the run has begun."""
         self.run = run
+        self.secure = self.secure and secure
         self._write()
+
+    def check_copy(self, rows: Sequence[Row], *, complete: bool) -> int:
+        """Return how many lost releases the ledger was charged for; refuse a copy that it knows to be old.
+
+        A resume is written down here before it is charged, so a ledger that knows of more resumes than the
+        checkpoint does was charged by another copy of it.
+        """
+        kinds = [row.kind for row in rows if row.run == self.run]
+        if "charge" not in kinds:
+            raise CheckpointError(
+                "the ledger holds no charge of the run in this checkpoint: it is another one or an old copy. "
+                "Restore the ledger that was charged, or start anew in another folder."
+            )
+        charged = kinds.count("extra-step")
+        if charged > self.lost or ("finished" in kinds and not complete):
+            raise CheckpointError(
+                "the ledger knows of a later state of this run: the checkpoint is an old copy, and its releases "
+                "would be made twice. Restore the latest one, or start anew in another folder."
+            )
+        return charged
 
     def keep_scaling(self, scaling: Scaling) -> None:
         """Keep a released scaling."""
@@ -70,6 +150,7 @@ class SavedRun:
     def _write(self) -> None:
         if self._checkpoint is not None:
             meta = {"run": self.run, "lost": self.lost, "settings": self._fingerprint}
+            meta |= {"ledger": self._ledger, "secure": self.secure}
             self._checkpoint.save(self.releases, self._arrays, meta)
 
 
@@ -86,6 +167,7 @@ class KeptGate:
         self.deviations = gate.deviations
 
     def release(self, public: Any) -> dict[str, Array]:
+        """Return the next release, kept or new."""
         if self._next < self._saved.releases:
             released = self._saved.release(self._next, list(self.deviations))
         else:
@@ -95,3 +177,25 @@ class KeptGate:
         if self._on_step is not None:
             self._on_step(self._next, self._gate.mechanism.steps)
         return released
+
+
+def _locked(folder: Path) -> IO[str]:
+    """Lock a folder for this process; the lock goes with the process, however it ends."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = open(folder / "lock", "a")  # noqa: SIM115 (held open for as long as the run lasts)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise CheckpointError(
+            f"the checkpoint folder {folder} cannot be written ({reason}); name another."
+        ) from error
+    if fcntl is not None:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            lock.close()
+            raise CheckpointError(
+                f"the checkpoint folder {folder} is in use by another run (or cannot be locked: "
+                f"{os.strerror(error.errno or 0)}); wait for that run to end, or name another folder."
+            ) from error
+    return lock

@@ -31,12 +31,13 @@ from dpsep.models.linear import GaussianLikelihood
 from dpsep.privacy import scaling as private_scaling
 from dpsep.privacy.accounting import calibrate_schedule
 from dpsep.privacy.checkpoint import Checkpoint, CheckpointError
-from dpsep.privacy.gate import Gate, Permit, Records, authorise, describe
+from dpsep.privacy.gate import Gate, Records, check_blocks
 from dpsep.privacy.grid import Block
 from dpsep.privacy.ledger import Ledger
 from dpsep.privacy.mechanism import Mechanism, Relation, Schedule
 from dpsep.privacy.noise import SeededStream, WordStream
 from dpsep.privacy.open_gate import OpenGate
+from dpsep.privacy.permit import Permit, authorise, authorise_again, describe
 from dpsep.privacy.sampling import FullBatch, Sampling
 from dpsep.privacy.scaling import Scaling
 
@@ -165,39 +166,40 @@ def fit_private(
     if natural is not None and task.steps is None:
         task = task._replace(steps=natural_update.STEPS)
     schedule, chosen = design_schedule(task, epsilon, delta, relation, sampling)
-    saved = SavedRun(checkpoint, _fingerprint(task, schedule))
-    if saved.run is None:
-        permit = authorise(ledger, schedule, delta)
-    else:
-        schedule, permit = _again(saved, schedule, delta, ledger)
-    saved.begin(permit.run)
+    blocks, contribution = _blocks(task, chosen), _contribution(task)
+    if natural is not None:
+        blocks, contribution = natural_update.parts(
+            task.likelihood, task.dimension, task.intercept, task.clip
+        )
+    check_blocks(schedule.parts[-1], blocks)
     stream = None if seed is None else SeededStream(seed)
-    fit = schedule.parts[-1]
-    try:
-        arrays = records()
-        features, outcome, source = _scalings(task, arrays, schedule, permit, stream, saved)
-        blocks, contribution = _blocks(task, chosen), _contribution(task)
-        settings = settings_of(task, features, outcome, chosen.warmup)
-        if natural is not None:
-            blocks, contribution = natural_update.parts(
-                task.likelihood, task.dimension, task.intercept, task.clip
-            )
-        first = min(saved.releases + saved.lost, fit.steps)
-        gate = Gate(arrays, fit, blocks, contribution, permit, stream=stream, first=first)
-        kept = KeptGate(gate, saved, on_step)
-        if natural is None:
-            result = _result(task, settings, stable.run(kept, settings, chosen.steps))
+    fingerprint = _fingerprint(task, schedule, delta, natural)
+    with SavedRun(checkpoint, fingerprint, None if ledger is None else ledger.id) as saved:
+        if saved.run is None:
+            permit = authorise(ledger, schedule, delta)
+            saved.begin(permit.run, secure=stream is None)
         else:
-            moments = natural_update.run(kept, contribution, settings, natural, task.clip, chosen.steps)
-            result = Result(*moments, features, outcome, chosen.steps)
-    except BaseException:
+            permit = _again(saved, schedule, delta, ledger, secure=stream is None)
+        schedule = permit.schedule
+        try:
+            arrays = records()
+            features, outcome, source = _scalings(task, arrays, schedule, permit, stream, saved)
+            settings = settings_of(task, features, outcome, chosen.warmup)
+            gate = Gate(arrays, schedule.parts[-1], blocks, contribution, permit, stream=stream)
+            kept = KeptGate(gate, saved, on_step)
+            if natural is None:
+                result = _result(task, settings, stable.run(kept, settings, chosen.steps))
+            else:
+                assert isinstance(contribution, natural_update.NaturalContribution)
+                moments = natural_update.run(kept, contribution, settings, natural, task.clip, chosen.steps)
+                result = Result(*moments, features, outcome, chosen.steps)
+        except BaseException:
+            if ledger is not None:
+                ledger.finish(permit.run, "failed")
+            raise
         if ledger is not None:
-            ledger.finish(permit.run, "failed")
-        raise
-    if ledger is not None:
-        ledger.finish(permit.run, "finished")
-    spend = Spend(permit, schedule, permit.epsilon, source, gate.secure)
-    return result, spend
+            ledger.finish(permit.run, "finished")
+        return result, Spend(permit, schedule, permit.epsilon, source, gate.secure and saved.secure)
 
 
 def fit_open(task: Task, records: Records, *, max_iter: int, tolerance: float) -> Result:
@@ -241,7 +243,7 @@ def _contribution(task: Task) -> GLMContribution | LinearContribution:
 def settings_of(task: Task, features: Columns, outcome: Columns, warmup: int) -> stable.Settings:
     """Prior, start and maps of the stable update; the prior serves the other methods too."""
     d = task.dimension
-    second = np.full(task.features, 0.25 if task.feature_scaling is not None else 1.0)
+    second = np.full(task.features, 0.25)
     if task.intercept:
         second = np.concatenate([[1.0], second])
     prior = np.full(d, task.prior_scale**-2.0)
@@ -323,33 +325,38 @@ def _result(task: Task, settings: stable.Settings, state: stable.State) -> Resul
 
 
 def _again(
-    saved: SavedRun, schedule: Schedule, delta: float, ledger: Ledger | None
-) -> tuple[Schedule, Permit]:
-    """Charge the release that may have been under way when the run died, and permit the rest."""
+    saved: SavedRun, schedule: Schedule, delta: float, ledger: Ledger | None, *, secure: bool
+) -> Permit:
+    """Charge the release that may have been under way when the run died, and permit the rest.
+
+    A run whose releases are all kept lost none: nothing is charged and nothing will be read.
+    """
     assert saved.run is not None
+    fit = schedule.parts[-1]
+    complete = saved.releases >= fit.steps
     if saved.scaling is None and len(schedule.parts) > 1:
         raise CheckpointError(
             "the run died before its private scaling was kept; its charge stands and nothing can be resumed. "
             "Remove the checkpoint folder and start a new run, which is charged anew."
         )
-    before = _with_extra(schedule, saved.lost)
-    saved.lost += 1
-    after = _with_extra(schedule, saved.lost)
-    epsilon = after.epsilon(delta)
-    if ledger is not None:
-        rdp = None
-        if ledger.rule == "rdp":
-            rdp = tuple(float(value) for value in after.rdp_curve() - before.rdp_curve())
-        ledger.charge(
-            saved.run,
-            epsilon=max(epsilon - before.epsilon(delta), 0.0),
-            delta=0.0,
-            relation=schedule.relation,
-            event=describe(after, "one release done again"),
-            rdp=rdp,
-            kind="extra-step",
+    if fit.sampling.restart_interval(fit.records) > 1 and not complete:
+        raise CheckpointError(
+            f"a run with {fit.sampling.describe()} cannot be resumed: a new permutation in the middle of a pass "
+            "is not what was charged. Remove the checkpoint folder and start a new run, which is charged anew."
         )
-    return after, Permit(saved.run, after, epsilon, delta, None)
+    charged = saved.lost if ledger is None else saved.check_copy(ledger.rows(), complete=complete)
+    lost = charged if complete else charged + 1
+    if not complete:
+        # Written down before it is charged: a ledger that knows of more than this file betrays an old copy.
+        saved.lost = lost
+        saved.begin(saved.run, secure=secure)
+    permit = authorise_again(
+        ledger, saved.run, _with_extra(schedule, charged), _with_extra(schedule, lost), delta
+    )
+    for part in permit.schedule.parts[:-1]:
+        permit.count(part, part.steps)
+    permit.count(permit.schedule.parts[-1], saved.releases + lost)
+    return permit
 
 
 def _with_extra(schedule: Schedule, extra: int) -> Schedule:
@@ -357,11 +364,15 @@ def _with_extra(schedule: Schedule, extra: int) -> Schedule:
     return Schedule((*schedule.parts[:-1], replace(last, steps=last.steps + extra)))
 
 
-def _fingerprint(task: Task, schedule: Schedule) -> str:
+def _fingerprint(task: Task, schedule: Schedule, delta: float, natural: float | None) -> str:
     """Hash of the public settings of a run: a checkpoint serves the same settings only."""
+    scalings = (task.feature_scaling, task.outcome_scaling)
     public = {
         "schedule": describe(schedule, "fit"),
         "relation": schedule.relation,
-        "task": [repr(part) for part in task],
+        "delta": delta,
+        "natural": natural,
+        "scalings": [None if one is None else [part.tolist() for part in one] for one in scalings],
+        "task": [repr(part) for part in task._replace(feature_scaling=None, outcome_scaling=None)],
     }
     return hashlib.sha256(json.dumps(public, sort_keys=True).encode()).hexdigest()

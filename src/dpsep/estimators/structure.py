@@ -4,14 +4,17 @@
 classes are not declared they are taken from the target, and a `PrivacyLeakWarning` says so.
 """
 
+import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.exceptions import DataConversionWarning
+from sklearn.utils.multiclass import check_classification_targets
 
 from dpsep.data import TableError, as_matrix
 from dpsep.privacy.leaks import warn_leak
-from dpsep.privacy.scaling import Scaling
+from dpsep.privacy.scaling import Scaling, within
 
 Array = NDArray[np.float64]
 
@@ -26,38 +29,50 @@ class Structure(NamedTuple):
 
 def structure_of(X: Any, y: Any) -> Structure:
     """Shape and column names of a table, from its metadata."""
-    shape = getattr(X, "shape", None)
-    if shape is None:
-        X = np.asarray(X)
-        shape = X.shape
-    if len(shape) != 2:
-        raise ValueError(
-            f"Expected 2D array, got {len(shape)}D array instead: X must have one row a record and one column "
-            "a feature. Reshape your data, e.g. X.reshape(-1, 1) for a single feature."
-        )
-    records, features = int(shape[0]), int(shape[1])
+    records, features = table_shape(X)
     if features < 1:
-        raise ValueError(f"X has 0 feature(s) (shape={tuple(shape)}) while a minimum of 1 is required.")
+        raise ValueError(f"X has 0 feature(s) (shape=({records}, {features})) while a minimum of 1 is required.")
     if records < 2:
         raise ValueError(
             f"X has {records} sample(s): a minimum of 2 is required. Check that the table was read whole."
         )
     if y is None:
         raise ValueError("this estimator requires y to be passed, but the target y is None.")
-    target = np.shape(y)
+    given = target = _shape(y)
     if len(target) == 2 and target[1] == 1:
+        warnings.warn(
+            f"A column-vector y was passed when a 1d array was expected; its shape {given} is read as ({given[0]},).",
+            DataConversionWarning,
+            stacklevel=3,
+        )
         target = target[:1]
     if len(target) != 1 or target[0] != records:
-        raise ValueError(
-            f"y has shape {tuple(np.shape(y))}; it must hold one value for each of {records} rows."
-        )
+        raise ValueError(f"y has shape {given}; it must hold one value for each of {records} rows.")
     columns = getattr(X, "columns", None)
     names = None if columns is None else tuple(str(name) for name in columns)
     return Structure(records, features, names)
 
 
+def table_shape(X: Any) -> tuple[int, int]:
+    """Rows and columns of a table, from its metadata; other shapes and complex cells are refused."""
+    shape = _shape(X)
+    if len(shape) != 2:
+        raise ValueError(
+            f"Expected 2D array, got {len(shape)}D array instead: X must have one row a record and one column "
+            "a feature. Reshape your data, e.g. X.reshape(-1, 1) for a single feature."
+        )
+    if getattr(getattr(X, "dtype", None), "kind", "") == "c":
+        raise ValueError("Complex data not supported: X must hold real numbers.")
+    return int(shape[0]), int(shape[1])
+
+
+def _shape(array: Any) -> tuple[int, ...]:
+    shape = getattr(array, "shape", None)
+    return tuple(np.asarray(array).shape if shape is None else shape)
+
+
 def declared_scaling(bounds: Any, columns: int, what: str) -> Scaling:
-    """Scaling that follows from declared bounds: about zero where it lies within, else about the middle.
+    """Scaling that follows from declared bounds.
 
     Parameters
     ----------
@@ -72,9 +87,7 @@ def declared_scaling(bounds: Any, columns: int, what: str) -> Scaling:
         ) from None
     if not (np.isfinite(low).all() and np.isfinite(high).all() and (low <= high).all()):
         raise ValueError(f"bounds of {what} must be finite, with low <= high in every column.")
-    centre = np.where((low <= 0) & (high >= 0), 0.0, (low + high) / 2)
-    reach = np.maximum(high - centre, centre - low)
-    return Scaling(centre, np.where(reach > 0, reach, 1.0), low, high)
+    return within(low, high)
 
 
 def no_scaling(columns: int) -> Scaling:
@@ -92,14 +105,16 @@ def declared_classes(classes: Any, y: Any, *, private: bool, strict: bool) -> ND
                 "Declare them: classes=[negative, positive].",
                 strict=strict,
             )
+        else:
+            check_classification_targets(y)
         values = np.unique(np.asarray(y))
     else:
         values = np.asarray(list(classes))
     if values.ndim != 1 or len(values) != 2 or values[0] == values[1]:
         found = "declared" if classes is not None else "in the target"
         raise ValueError(
-            f"this classifier needs exactly two classes, not the {len(values)} {found}; "
-            "it answers yes/no questions: one class or more than two are not supported."
+            "Only binary classification is supported. This classifier needs exactly two classes, not the "
+            f"{len(values)} {found}."
         )
     return values
 

@@ -81,7 +81,7 @@ class Settings(NamedTuple):
     noise: Gamma | None = None
     noise_guess: float = 1.0
     warmup: int = 0
-    floor: float = 0.35
+    floor: float = 0.4
     cap: float = math.inf
 
 

@@ -22,7 +22,8 @@ takes all of them from the mechanism and the blocks, whose shares must sum to on
 duty, and what the record/replay harness checks.
 
 *Charge before touch.* A gate cannot be built without a `Permit`, and a permit is made by `authorise`, which
-has durably charged the ledger by then. A gate counts its releases and refuses one more than was charged.
+has durably charged the ledger by then (`dpsep.privacy.permit`). The permit counts the releases of all gates that
+share it and refuses one more than was charged.
 
 *Unusable records* (a NaN, an infinity, an undeclared label: whatever the contribution marks by a value that
 is not finite) contribute zero to every block. An error would tell on them.
@@ -37,95 +38,34 @@ values of records do not.
 """
 
 import math
-import uuid
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsep.privacy.grid import Block, Contribution, chunk_sums, coordinates_of
-from dpsep.privacy.ledger import Ledger, Receipt
-from dpsep.privacy.mechanism import Mechanism, Schedule
-from dpsep.privacy.noise import SecureStream, WordStream, float_gaussian, rounded_gaussian
+from dpsep.privacy.grid import MAX_ROWS, Block, Contribution, chunk_rows, chunk_sums, coordinates_of
+from dpsep.privacy.mechanism import Mechanism
+from dpsep.privacy.noise import MAX_SD, MIN_SD, SecureStream, WordStream, float_gaussian, rounded_gaussian
+from dpsep.privacy.permit import NotCharged, Permit, authorise, describe
+
+__all__ = [
+    "CAPACITY",
+    "Gate",
+    "NotCharged",
+    "Permit",
+    "Reader",
+    "Records",
+    "authorise",
+    "check_blocks",
+    "describe",
+]
 
 Records = tuple[NDArray[np.floating], ...]
 """Arrays with one row a record."""
-CAPACITY = 4096
+CAPACITY = 2048
 """Rows of a compiled chunk."""
-
-
-class NotCharged(RuntimeError):
-    """A release that no charge covers; nothing was read."""
-
-
-@dataclass(frozen=True)
-class Permit:
-    """Proof that a schedule was charged before its first record is read.
-
-    Attributes
-    ----------
-    run
-        Name of the run, as the ledger knows it.
-    schedule
-        What was charged for.
-    epsilon, delta
-        The charge.
-    receipt
-        The ledger's receipt; None where no ledger was given.
-    """
-
-    run: str
-    schedule: Schedule
-    epsilon: float
-    delta: float
-    receipt: Receipt | None
-
-
-def authorise(
-    ledger: Ledger | None,
-    schedule: Schedule,
-    delta: float,
-    *,
-    run: str | None = None,
-    unit: str = "record",
-    purpose: str = "fit",
-) -> Permit:
-    """Charge a schedule, durably, and return the permit that gates ask for.
-
-    Raises `OverBudget` (and nothing is read) where the ledger does not hold enough.
-    """
-    run = run or uuid.uuid4().hex
-    epsilon = schedule.epsilon(delta)
-    receipt = None
-    if ledger is not None:
-        rdp = schedule.rdp_curve() if ledger.rule == "rdp" else None
-        receipt = ledger.charge(
-            run,
-            epsilon=epsilon,
-            delta=delta,
-            relation=schedule.relation,
-            unit=unit,
-            event=describe(schedule, purpose),
-            rdp=None if rdp is None else tuple(float(value) for value in rdp),
-        )
-    return Permit(run, schedule, epsilon, delta, receipt)
-
-
-def describe(schedule: Schedule, purpose: str) -> dict[str, Any]:
-    """Return what a schedule does, for a ledger's row: public numbers only."""
-    parts = [
-        {
-            "sampling": part.sampling.describe(),
-            "steps": part.steps,
-            "sigma": part.sigma,
-            "records": part.records,
-        }
-        for part in schedule.parts
-    ]
-    return {"purpose": purpose, "accountant": schedule.accountant, "parts": parts}
 
 
 class Gate:
@@ -147,8 +87,6 @@ class Gate:
         Source of coins and noise; a fresh secure stream by default.
     noise
         ``"rounded"`` (exact, default) or ``"float"`` (for experiments).
-    first
-        Number of releases of this mechanism already made and kept, for a run that resumes.
     """
 
     def __init__(
@@ -161,14 +99,8 @@ class Gate:
         *,
         stream: WordStream | None = None,
         noise: Literal["rounded", "float"] = "rounded",
-        first: int = 0,
     ) -> None:
-        if mechanism not in permit.schedule.parts:
-            raise NotCharged("this mechanism is not in the schedule that was charged; call authorise first.")
-        if abs(math.fsum(block.share for block in blocks) - 1.0) > 1e-12:
-            raise ValueError("the shares of the blocks of a release must sum to one.")
-        if any(not 0 < block.clip < math.inf for block in blocks):
-            raise ValueError("a private release needs a positive, finite clip in every block.")
+        check_blocks(mechanism, blocks)
         if mechanism.records != len(records[0]):
             raise ValueError(
                 f"the mechanism was accounted for {mechanism.records} records; the table has {len(records[0])}."
@@ -179,8 +111,9 @@ class Gate:
         self._stream = SecureStream() if stream is None else stream
         self._noise = noise
         self._contribution = contribution
-        self._left = mechanism.steps - first
-        self._sampler = mechanism.sampling.start(self._stream, mechanism.records, first)
+        self._permit = permit
+        self._ticket = permit.claim(mechanism)
+        self._sampler = mechanism.sampling.start(self._stream, mechanism.records, permit.made(mechanism))
         self._reader = Reader(records)
 
     @property
@@ -196,9 +129,7 @@ class Gate:
     @property
     def deviations(self) -> dict[str, float]:
         """Standard deviation of each block's noise (of an outer block: of its diagonal), in its own units."""
-        return {
-            block.name: self.mechanism.sigma * block.clip / math.sqrt(block.share) for block in self.blocks
-        }
+        return {block.name: _deviation(self.mechanism, block) for block in self.blocks}
 
     def release(self, public: Any) -> dict[str, NDArray[np.float64]]:
         """Release one step's noisy sums, by block name.
@@ -208,11 +139,7 @@ class Gate:
         public
             What the contribution may depend on besides the record: constants and earlier releases.
         """
-        if self._left <= 0:
-            raise NotCharged(
-                f"all {self.mechanism.steps} releases that were charged are made; charge a new run for more."
-            )
-        self._left -= 1
+        self._permit.take(self.mechanism, self._ticket)
         rows = self._sampler.next()
         sums = self._reader.sums(self._contribution, self.blocks, public, rows)
         return {
@@ -221,10 +148,31 @@ class Gate:
         }
 
     def _noised(self, block: Block, total: NDArray[np.int64]) -> NDArray[np.float64]:
-        units = self.deviations[block.name] / block.unit * block.deviations()
+        units = _deviation(self.mechanism, block) / block.unit * block.deviations()
         if self._noise == "float":
             return total + float_gaussian(self._stream, units, block.coordinates)
         return (total + rounded_gaussian(self._stream, units, block.coordinates)).astype(np.float64)
+
+
+def check_blocks(mechanism: Mechanism, blocks: Sequence[Block]) -> None:
+    """Raise ValueError where blocks are no release of a mechanism; a caller can do this before the charge."""
+    if abs(math.fsum(block.share for block in blocks) - 1.0) > 1e-12:
+        raise ValueError("the shares of the blocks of a release must sum to one.")
+    if any(not 0 < block.clip < math.inf for block in blocks):
+        raise ValueError("a private release needs a positive, finite clip in every block.")
+    if len({block.name for block in blocks}) < len(blocks):
+        raise ValueError("the blocks of a release need different names: noise is looked up by them.")
+    for block in blocks:
+        units = _deviation(mechanism, block) / block.unit * block.deviations()
+        if units.min() < MIN_SD or units.max() > MAX_SD:
+            raise ValueError(
+                f"the noise of block {block.name!r}, {mechanism.sigma:.3g} times its clip, does not fit the grid of "
+                f"a release; it can be {MIN_SD:.3g} to {MAX_SD:.3g} grid units. Ask for another epsilon."
+            )
+
+
+def _deviation(mechanism: Mechanism, block: Block) -> float:
+    return mechanism.sigma * block.clip / math.sqrt(block.share)
 
 
 class Reader:
@@ -233,7 +181,7 @@ class Reader:
     def __init__(self, records: Records, capacity: int = CAPACITY) -> None:
         self._records = records
         self._count = len(records[0])
-        self._capacity = min(capacity, max(8, -(-self._count // 8) * 8))
+        self._capacity = min(capacity, MAX_ROWS, max(8, -(-self._count // 8) * 8))
         self._whole: list[Any] | None = None
 
     def sums(
@@ -244,7 +192,7 @@ class Reader:
         totals = [np.zeros(block.coordinates, kind) for block, kind in zip(blocks, kinds, strict=True)]
         with jax.enable_x64(True):
             for chunk in self._chunks(rows):
-                sums = chunk_sums(contribution, blocks, public, chunk)
+                sums = chunk_sums(blocks, chunk_rows(contribution, blocks, public, chunk))
                 for total, block, part, kind in zip(totals, blocks, sums, kinds, strict=True):
                     total += coordinates_of(block, np.asarray(part)).astype(kind)
         return totals

@@ -119,25 +119,46 @@ class Contribution(Protocol):
 
 
 @partial(jax.jit, static_argnames=("contribution", "blocks"))
-def chunk_sums(
+def chunk_rows(
     contribution: Contribution, blocks: tuple[Block, ...], public: Any, chunk: Any
-) -> tuple[jax.Array, ...]:
-    """Sum the clipped contributions of one padded chunk: integers as doubles, one array a block.
+) -> tuple[tuple[jax.Array, jax.Array], ...]:
+    """Return the clipped contributions of one padded chunk on the grid, and which rows are finite, block by block.
 
-    Blocks with an infinite clip (nothing private) are summed as they are.
+    Blocks with an infinite clip (nothing private) are left as they are.
     """
     rows = contribution(public, chunk)
-    rounded = [_to_grid(block, part) for block, part in zip(blocks, rows, strict=True)]
-    usable = jnp.all(jnp.stack([ok for _, ok in rounded]), axis=0)
-    return tuple(_sum_rows(block, part, usable) for block, (part, _) in zip(blocks, rounded, strict=True))
+    length = len(jax.tree.leaves(chunk)[0])
+    for block, part in zip(blocks, rows, strict=True):
+        if part.shape != (length, block.size):
+            # A narrower part would be broadcast by the sum, and its norm would grow.
+            raise ValueError(
+                f"the contribution to block {block.name!r} has shape {part.shape}; a chunk of {length} records "
+                f"needs {(length, block.size)}."
+            )
+    return tuple(_to_grid(block, part) for block, part in zip(blocks, rows, strict=True))
+
+
+@partial(jax.jit, static_argnames="blocks")
+def chunk_sums(
+    blocks: tuple[Block, ...], parts: tuple[tuple[jax.Array, jax.Array], ...]
+) -> tuple[jax.Array, ...]:
+    """Check rows on the grid and sum those that pass: integers as doubles, one array a block.
+
+    A computation of its own, apart from `chunk_rows`: a compiler that sees both makes the rows twice, once for
+    the check and once for the sum, and may round the two differently. Here both read the same numbers in memory.
+    """
+    usable = jnp.all(
+        jnp.stack([_passes(block, *part) for block, part in zip(blocks, parts, strict=True)]), axis=0
+    )
+    return tuple(_sum_rows(block, rows, usable) for block, (rows, _) in zip(blocks, parts, strict=True))
 
 
 def _to_grid(block: Block, rows: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Return clipped integer rows, and which rows are usable."""
-    if block.kind == "count":
-        return rows, jnp.all((rows >= 0) & (rows < block.bins), axis=1)
+    """Return clipped integer rows, and which rows were finite."""
     rows = rows.astype(jnp.float64)
     finite = jnp.all(jnp.isfinite(rows), axis=1)
+    if block.kind == "count":
+        return jnp.where(finite[:, None], jnp.floor(rows), -1.0), finite
     rows = jnp.where(finite[:, None], rows, 0.0)
     if math.isinf(block.clip):
         return rows, finite
@@ -149,9 +170,16 @@ def _to_grid(block: Block, rows: jax.Array) -> tuple[jax.Array, jax.Array]:
     # The room left for rounding: half a unit in each coordinate.
     room = units - math.sqrt(block.size) / 2
     scale = jnp.minimum(units / bound, room / jnp.maximum(norm, jnp.finfo(jnp.float64).tiny))
-    whole = jnp.round(rows * scale[:, None])
-    inside = jnp.sum(whole**2, axis=1) <= float(units) ** 2
-    return whole, finite & jnp.isfinite(norm) & inside
+    return jnp.round(rows * scale[:, None]), finite & jnp.isfinite(norm)
+
+
+def _passes(block: Block, rows: jax.Array, finite: jax.Array) -> jax.Array:
+    """Which rows are finite and within the block's norm, checked in integers."""
+    if block.kind == "count":
+        return finite & jnp.all((rows >= 0) & (rows < block.bins), axis=1)
+    if math.isinf(block.clip):
+        return finite
+    return finite & (jnp.sum(rows**2, axis=1) <= float(block.norm_units) ** 2)
 
 
 def _sum_rows(block: Block, rows: jax.Array, usable: jax.Array) -> jax.Array:

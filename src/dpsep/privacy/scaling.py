@@ -1,17 +1,17 @@
 r"""Private scaling: where each column lies and how wide it is, without bounds from the user.
 
 Three releases of one joint histogram of all columns. The first has a finite public set of bins, magnitudes by
-powers of four, so that no bounds are needed: 4^-20 to 4^20, anything smaller counted as zero and anything larger
-in the last bin. Each following release lays equal bins over the range that holds
-nearly all of a column's counts so far, so the resolution grows by a factor of up to forty a time and a column
-such as 1013 +- 6 is found (by less where the noise is large: the number of bins follows from it). Location and
-scale are the mean and standard deviation of the last histogram with bins below the noise dropped; a scale is
-never less than the width of a bin, and a column of which nothing but zeros stands out keeps the scale one.
+powers of four, so that no bounds are needed: 4^-20 to 4^20, anything smaller counted as zero and anything
+larger in the last bin. Each following release lays equal bins over the range that stands out of the noise so
+far, so the resolution grows by a factor of up to forty a time and a column such as 1013 +- 6 is found (by less
+where the noise is large: the number of bins follows from it). Bounds are the range of the last histogram's
+bins that stand out, and at least four standard deviations about its mean; they are used as declared bounds
+are.
 
-**Privacy.** *Relation:* that of the mechanism. *Sensitivity:* a record adds one count in each of c columns, so
-its vector has norm sqrt(c) in every release, by construction. *Event:* three steps of the mechanism given, full
-batch or sampled as it says. *Public:* the number of columns and of records; the ranges of later releases are
-functions of earlier ones. All bins are noised, so which bins are empty is not told. A record with any cell
+**Privacy.** *Relation:* that of the mechanism. *Sensitivity:* a record adds one count in each of c columns,
+so its vector has norm sqrt(c) in every release, by construction. *Event:* three steps of the mechanism given,
+full batch or sampled as it says. *Public:* the number of columns and of records; the ranges of later releases
+are functions of earlier ones. All bins are noised, so which bins are empty is not told. A record with any cell
 that is not finite counts nowhere.
 """
 
@@ -31,15 +31,13 @@ from dpsep.privacy.noise import WordStream
 
 RELEASES = 3
 """How many releases the scaling takes."""
-REACH = 8.0
-"""Cells further than this many scales from the location are clamped there."""
 _POWER = 20
 
 Array = NDArray[np.float64]
 
 
 class Scaling(NamedTuple):
-    """Location and scale of each column, released or declared.
+    """How each column is scaled, by released or declared bounds.
 
     Attributes
     ----------
@@ -53,6 +51,22 @@ class Scaling(NamedTuple):
     scale: Array
     low: Array
     high: Array
+
+
+def within(low: Array, high: Array) -> Scaling:
+    """Scale what lies within bounds to at most one: about zero where it is inside, else about the middle.
+
+    Zero is kept where it can be because it tends to mean something (no visits, not in this category): a column
+    that is mostly zero then is not a second intercept.
+
+    Examples
+    --------
+    >>> within(np.array([0.0, 10.0]), np.array([4.0, 20.0])).centre
+    array([ 0., 15.])
+    """
+    centre = np.where((low <= 0) & (high >= 0), 0.0, (low + high) / 2)
+    reach = np.maximum(high - centre, centre - low)
+    return Scaling(centre, np.where(reach > 0, reach, 1.0), low, high)
 
 
 @dataclass(frozen=True)
@@ -87,7 +101,7 @@ class LinearCounts:
 def estimate(
     records: Records, mechanism: Mechanism, permit: Permit, stream: WordStream | None = None
 ) -> Scaling:
-    """Estimate location and scale of every column of all arrays, side by side.
+    """Find bounds of every column of all arrays, side by side, and the scaling that follows from them.
 
     Parameters
     ----------
@@ -99,7 +113,7 @@ def estimate(
     if mechanism.steps != RELEASES:
         raise ValueError(f"private scaling takes {RELEASES} releases, not {mechanism.steps}.")
     columns = sum(1 if array.ndim == 1 else array.shape[1] for array in records)
-    counts, deviation = _histogram(records, mechanism, permit, stream, columns, MagnitudeCounts(), 0, None)
+    counts, deviation = _histogram(records, mechanism, permit, stream, columns, MagnitudeCounts(), None)
     low, high = _magnitude_range(counts, deviation)
     bins = _linear_bins(deviation)
     edges = np.zeros((columns, 0))
@@ -108,9 +122,9 @@ def estimate(
             low, high = _range(counts, deviation, edges)
         edges = low[:, None] + (high - low)[:, None] * np.linspace(0.0, 1.0, bins + 1)
         counts, deviation = _histogram(
-            records, mechanism, permit, stream, columns, LinearCounts(bins), done, (low, high)
+            records, mechanism, permit, stream, columns, LinearCounts(bins), (low, high)
         )
-    return _location_and_scale(counts, deviation, edges)
+    return within(*_bounds(counts, deviation, edges))
 
 
 def _cells(chunk: tuple[jax.Array, ...]) -> jax.Array:
@@ -124,12 +138,11 @@ def _histogram(
     stream: WordStream | None,
     columns: int,
     contribution: MagnitudeCounts | LinearCounts,
-    first: int,
     public: tuple[Array, Array] | None,
 ) -> tuple[Array, float]:
     """One release of the joint histogram, as shares of the records, and the noise of a share."""
     block = Block("counts", columns, math.sqrt(columns), kind="count", bins=contribution.bins)
-    gate = Gate(records, mechanism, [block], contribution, permit, stream=stream, first=first)
+    gate = Gate(records, mechanism, [block], contribution, permit, stream=stream)
     released = gate.release(public)["counts"]
     return released / gate.expected_batch, gate.deviations["counts"] / gate.expected_batch
 
@@ -139,16 +152,16 @@ def _linear_bins(deviation: float) -> int:
     return int(np.clip(round(1.0 / (8.0 * max(deviation, 1e-9))), 6, 64))
 
 
-def _noise_level(deviation: float, bins: int) -> float:
-    """Few of this many normal draws lie above."""
-    return deviation * (math.sqrt(2 * math.log(bins)) + 0.5)
+def _noise_level(deviation: float, counts: Array) -> float:
+    """None of this many normal draws lies above, but for once in several hundred times."""
+    return deviation * (math.sqrt(2 * math.log(counts.size)) + 1.0)
 
 
 def _magnitude_range(counts: Array, deviation: float) -> tuple[Array, Array]:
     """Plus and minus the largest magnitude that stands out; one where nothing but zeros does."""
     largest = counts == counts.max(axis=1, keepdims=True)
-    kept = (counts > _noise_level(deviation, counts.shape[1])) | largest
-    last = kept.shape[1] - 1 - kept[:, ::-1].argmax(axis=1)
+    kept = (counts > _noise_level(deviation, counts)) | largest
+    _, last = _outer(kept)
     high = np.where(last == 0, 1.0, 1.25 * 4.0 ** (last - _POWER))
     return -high, high
 
@@ -159,7 +172,7 @@ def _kept(counts: Array, deviation: float) -> Array:
     Where what is left holds less than half of the records the noise hides the column's shape, and all bins of
     a positive count are kept.
     """
-    clear = np.where(counts > _noise_level(deviation, counts.shape[1]), counts, 0.0)
+    clear = np.where(counts > _noise_level(deviation, counts), counts, 0.0)
     hidden = clear.sum(axis=1, keepdims=True) < 0.5
     kept = np.where(hidden, np.maximum(counts, 1e-9), clear)
     return kept / kept.sum(axis=1, keepdims=True)
@@ -167,20 +180,29 @@ def _kept(counts: Array, deviation: float) -> Array:
 
 def _range(counts: Array, deviation: float, edges: Array) -> tuple[Array, Array]:
     """Range of the bins that stand out, with a margin on either side."""
-    kept = _kept(counts, deviation) > 0
-    first = kept.argmax(axis=1)
-    last = kept.shape[1] - 1 - kept[:, ::-1].argmax(axis=1)
+    first, last = _outer(_kept(counts, deviation) > 0)
     rows = np.arange(len(counts))
     low, high = edges[rows, first], edges[rows, last + 1]
     margin = 0.2 * (high - low)
     return low - margin, high + margin
 
 
-def _location_and_scale(counts: Array, deviation: float, edges: Array) -> Scaling:
+def _bounds(counts: Array, deviation: float, edges: Array) -> tuple[Array, Array]:
+    """Range of the bins that stand out, and at least four standard deviations about their mean."""
     share = _kept(counts, deviation)
     middle = (edges[:, 1:] + edges[:, :-1]) / 2
     width = edges[:, 1] - edges[:, 0]
-    centre = (share * middle).sum(axis=1)
-    variance = (share * (middle - centre[:, None]) ** 2).sum(axis=1)
-    scale = np.maximum(np.sqrt(variance), width)
-    return Scaling(centre, scale, centre - REACH * scale, centre + REACH * scale)
+    mean = (share * middle).sum(axis=1)
+    spread = np.sqrt((share * (middle - mean[:, None]) ** 2).sum(axis=1))
+    reach = np.maximum(4.0 * spread, width)
+    first, last = _outer(share > 0)
+    rows = np.arange(len(counts))
+    return (
+        np.minimum(edges[rows, first], mean - reach),
+        np.maximum(edges[rows, last + 1], mean + reach),
+    )
+
+
+def _outer(kept: NDArray[np.bool_]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """First and last bin kept in each row."""
+    return kept.argmax(axis=1), kept.shape[1] - 1 - kept[:, ::-1].argmax(axis=1)

@@ -1,0 +1,121 @@
+"""Neighbouring tables: the same table with one record changed, in the ways that break careless code.
+
+A neighbour under zero-out has one record that contributes nothing (all of its cells are NaN); under replace-one
+it has another record in its place: an ordinary one, one with a missing, infinite, huge or tiny cell, one whose
+cells are all the same, one with an outcome that was never declared.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+OUTCOMES = (np.nan, np.inf, -np.inf, -1.0, 0.0, 0.5, 7.0, 1e300, -1.7e308, 5e-324)
+"""Outcomes that some likelihood cannot have, or that are hard to compute with."""
+CELLS = (1e300, -1e300, 1.7e308, -1.7e308, 1e160, 5e-324, -0.0, 2.0**53 + 1)
+"""Cells that overflow, underflow or round."""
+
+
+class Neighbour(NamedTuple):
+    """A table that differs from another in one record.
+
+    Attributes
+    ----------
+    kind
+        What was done to the record.
+    row
+        Which record.
+    X, y
+        The table.
+    zeroed
+        Whether the record contributes nothing: a neighbour under zero-out, too.
+    """
+
+    kind: str
+    row: int
+    X: Array
+    y: Array
+    zeroed: bool
+
+    @property
+    def hops(self) -> int:
+        """How many times a record appears or disappears: the distance of clipped sums in units of the clip."""
+        return 1 if self.zeroed else 2
+
+
+def neighbours_of(X: Array, y: Array, count: int, seed: int = 0) -> Iterator[Neighbour]:
+    """Generate neighbours, the kinds in turn, of records drawn at random.
+
+    Parameters
+    ----------
+    X, y
+        The table; doubles.
+    count
+        How many.
+    seed
+        Of the choice of records and values; tests repeat.
+
+    Examples
+    --------
+    >>> table = np.zeros((4, 2)), np.ones(4)
+    >>> [neighbour.kind for neighbour in neighbours_of(*table, count=3)]
+    ['zeroed', 'replaced', 'NaN cell']
+    """
+    generator = np.random.default_rng(seed)
+    kinds = list(_CHANGES.items())
+    for number in range(count):
+        kind, change = kinds[number % len(kinds)]
+        row = int(generator.integers(len(X)))
+        record, outcome = change(X[row].copy(), float(y[row]), X, y, generator)
+        changed_X, changed_y = X.copy(), y.copy()
+        changed_X[row], changed_y[row] = record, outcome
+        yield Neighbour(kind, row, changed_X, changed_y, kind == "zeroed")
+
+
+Change = Callable[[Array, float, Array, Array, np.random.Generator], tuple[Array, float]]
+
+
+def _zeroed(x: Array, y: float, X: Array, Y: Array, generator: np.random.Generator) -> tuple[Array, float]:
+    return np.full_like(x, np.nan), np.nan
+
+
+def _replaced(x: Array, y: float, X: Array, Y: Array, generator: np.random.Generator) -> tuple[Array, float]:
+    return generator.uniform(-2.0, 2.0, x.shape), float(generator.choice(Y))
+
+
+def _cell(values: tuple[float, ...]) -> Change:
+    def change(x: Array, y: float, X: Array, Y: Array, generator: np.random.Generator) -> tuple[Array, float]:
+        x[generator.integers(len(x))] = generator.choice(values)
+        return x, y
+
+    return change
+
+
+def _row(values: tuple[float, ...]) -> Change:
+    def change(x: Array, y: float, X: Array, Y: Array, generator: np.random.Generator) -> tuple[Array, float]:
+        return generator.choice(values, x.shape), y
+
+    return change
+
+
+def _constant(x: Array, y: float, X: Array, Y: Array, generator: np.random.Generator) -> tuple[Array, float]:
+    return np.full_like(x, X[0, 0]), y
+
+
+def _outcome(x: Array, y: float, X: Array, Y: Array, generator: np.random.Generator) -> tuple[Array, float]:
+    return x, float(generator.choice(OUTCOMES))
+
+
+_CHANGES: dict[str, Change] = {
+    "zeroed": _zeroed,
+    "replaced": _replaced,
+    "NaN cell": _cell((np.nan,)),
+    "infinite cell": _cell((np.inf, -np.inf)),
+    "huge cell": _cell(CELLS),
+    "huge row": _row(CELLS),
+    "constant row": _constant,
+    "wrong outcome": _outcome,
+}

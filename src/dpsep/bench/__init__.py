@@ -1,0 +1,100 @@
+"""Benchmarks: accuracy against peers, cost against scikit-learn, coverage of the intervals.
+
+`run` is what ``dpsep bench`` calls. The cases are ``adult`` and ``linear`` (accuracy on public tables),
+``cost`` (time, compilations, memory) and ``coverage`` (do intervals hold the truth as often as they say).
+Tables come from ``$DPSEP_DATA`` or the download cache; rows whose table cannot be had say that they were
+skipped.
+
+**Privacy.** Everything here runs on public or made data; nothing it prints is a private release.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+CASES = ("adult", "linear", "cost", "coverage")
+"""The cases, in the order in which they run."""
+
+
+def run(cases: list[str], quick: bool, json_path: Path | None) -> int:
+    """Run cases (all, if none is named), print their table and write their rows.
+
+    Parameters
+    ----------
+    cases
+        Names out of `CASES`.
+    quick
+        One split and few repetitions.
+    json_path
+        Where to write the rows as one JSON document; None writes nothing.
+
+    Returns
+    -------
+    The exit code: 0 done, 1 where a case failed, 2 where a name is unknown.
+    """
+    import sys
+
+    from dpsep.bench import table
+
+    unknown = [name for name in cases if name not in CASES]
+    if unknown:
+        print(
+            f"there is no benchmark {unknown[0]!r}; the names are {', '.join(CASES)}, or none for all.",
+            file=sys.stderr,
+        )
+        return 2
+    rows = table.about(quick)
+    failed = False
+    for name in CASES:
+        if cases and name not in cases:
+            continue
+        try:
+            rows += _case(name)(quick)
+        except Exception as error:  # one broken case must not lose the rows of the others
+            failed = True
+            rows.append(
+                table.row(name, "dpsep bench", "failed", None, note=f"{type(error).__name__}: {error}")
+            )
+        if json_path is not None:
+            table.write(rows, json_path)
+    table.render(rows)
+    return 1 if failed else 0
+
+
+def _case(name: str) -> Callable[[bool], list[dict[str, Any]]]:
+    """Import a case when it is run."""
+    if name == "cost":
+        from dpsep.bench import cost
+
+        return cost.cost
+    if name == "coverage":
+        return _coverage
+    from dpsep.bench import accuracy
+
+    return accuracy.adult if name == "adult" else accuracy.linear
+
+
+def _coverage(quick: bool) -> list[dict[str, Any]]:
+    from dpsep.bench.coverage import coverage
+    from dpsep.bench.table import row
+
+    rows = []
+    for kind in ("linear", "logistic") if quick else ("linear", "logistic", "probit", "poisson"):
+        for item in coverage(kind, epsilon=1.0, datasets=20 if quick else 200):
+            rows.append(
+                row(
+                    f"coverage/{kind}",
+                    "dpsep private" + ("" if item["noise_aware"] else ", noise_aware=False"),
+                    f"coverage of {item['level']:.0%} intervals",
+                    item["coverage"],
+                    against=("nominal", item["level"]),
+                    standard_error=item["standard_error"],
+                    n=item["datasets"],
+                    epsilon=item["epsilon"],
+                    delta=item["delta"],
+                    width_ratio=item["width_ratio"],
+                    error_in_sds=item["error_in_sds"],
+                    relation="zero-out",
+                )
+            )
+    return rows

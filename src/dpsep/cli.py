@@ -1,0 +1,272 @@
+"""The command line: options and help; what the commands do is in `dpsep.shell`.
+
+Modules that take long to import are imported inside the commands, so that ``dpsep --help`` answers at once.
+Exit codes: 0 done, 1 the work failed, 2 the call was wrong.
+"""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import click
+import typer
+from typer.core import TyperGroup
+
+from dpsep.shell.errors import is_broken_pipe, leave
+
+__all__ = ["app", "main"]
+
+
+class _Guarded(TyperGroup):
+    """The one place where errors become a line and an exit code."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (click.exceptions.ClickException, click.exceptions.Exit, click.exceptions.Abort):
+            raise
+        except (Exception, KeyboardInterrupt) as error:
+            if is_broken_pipe(error):
+                raise
+            leave(error, debug=bool(ctx.params.get("debug")))
+
+
+class Model(StrEnum):
+    """Kinds of regression."""
+
+    auto = "auto"
+    linear = "linear"
+    logistic = "logistic"
+    probit = "probit"
+    poisson = "poisson"
+
+
+class Relation(StrEnum):
+    """Neighbouring relations."""
+
+    zero_out = "zero-out"
+    replace_one = "replace-one"
+
+
+class Rule(StrEnum):
+    """Composition rules of a ledger."""
+
+    sum = "sum"
+    rdp = "rdp"
+
+
+app = typer.Typer(
+    cls=_Guarded,
+    help="Private Bayesian regression: fit, predict, and keep account of what privacy was spent.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+ledger_app = typer.Typer(
+    help="Make a privacy ledger and look at it.", no_args_is_help=True, rich_markup_mode=None
+)
+app.add_typer(ledger_app, name="ledger")
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+Table = Annotated[
+    str, typer.Argument(metavar="TABLE", help="CSV, Parquet or Arrow file; - for standard input.")
+]
+SchemaFile = Annotated[Path | None, typer.Option("--schema", help="TOML file that declares the columns.")]
+LedgerPath = Annotated[Path, typer.Argument(metavar="PATH", help="The ledger's file.")]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from dpsep import __version__
+
+        print(f"dpsep {__version__}")
+        raise typer.Exit()
+
+
+@app.callback()
+def _options(
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show a traceback when something goes wrong.")
+    ] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for the picture and the ledger.")] = Path("dpsep-demo"),
+    epsilon: Annotated[float, typer.Option(help="Privacy budget of each of the two fits.")] = 1.0,
+    as_json: Json = False,
+) -> None:
+    """Doctor visits in a public survey, with privacy and without (needs the extra 'demo')."""
+    from dpsep.shell import demo as work
+
+    work.run(out, epsilon, as_json=as_json)
+
+
+@app.command()
+def fit(
+    table: Table,
+    out: Annotated[Path, typer.Option(metavar="RUN", help="Folder for the result; must not exist.")],
+    target: Annotated[str | None, typer.Option(metavar="COLUMN", help="What to predict.")] = None,
+    epsilon: Annotated[float | None, typer.Option(help="Privacy budget of this fit.")] = None,
+    delta: Annotated[
+        float, typer.Option(help="Probability outside the guarantee; well below 1/rows.")
+    ] = 1e-5,
+    model: Annotated[
+        Model, typer.Option(help="auto: logistic for a category or text, linear for numbers.")
+    ] = Model.auto,
+    schema: SchemaFile = None,
+    bounds: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="COLUMN=LOW:HIGH", help="Public bounds; LOW:HIGH alone for all columns. Repeatable."
+        ),
+    ] = None,
+    classes: Annotated[
+        str | None, typer.Option(metavar="NEGATIVE,POSITIVE", help="The labels of a yes/no target.")
+    ] = None,
+    drop: Annotated[
+        list[str] | None, typer.Option(metavar="COLUMN", help="Leave a column out. Repeatable.")
+    ] = None,
+    ledger: Annotated[
+        Path | None, typer.Option(help="Ledger to charge; 'dpsep ledger create' makes one.")
+    ] = None,
+    wait: Annotated[
+        float, typer.Option(metavar="SECONDS", help="How long to wait for a locked ledger.")
+    ] = 30.0,
+    relation: Annotated[Relation, typer.Option(help="Neighbouring data sets.")] = Relation.zero_out,
+    private: Annotated[bool, typer.Option("--private/--no-private", help="With or without privacy.")] = True,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue a run that died.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace RUN, discard an unfinished one.")
+    ] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Leaks are errors, not warnings.")] = False,
+    as_json: Json = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print warnings and errors only.")] = False,
+) -> None:
+    """Fit a regression to a table and write a folder with posterior and privacy statement."""
+    from dpsep.shell.fit import Request, run
+
+    run(
+        Request(
+            table=table,
+            out=out,
+            target=target,
+            epsilon=epsilon,
+            delta=delta,
+            model=model.value,
+            schema=schema,
+            bounds=tuple(bounds or ()),
+            classes=classes,
+            drop=tuple(drop or ()),
+            ledger=ledger,
+            wait=wait,
+            relation=relation.value,
+            private=private,
+            resume=resume,
+            overwrite=overwrite,
+            strict=strict,
+            as_json=as_json,
+            quiet=quiet,
+        )
+    )
+
+
+@app.command()
+def predict(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder that 'dpsep fit' wrote.")],
+    table: Table,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE.csv", help="Where to write; standard output if left out.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Predict the rows of a table: mean and sd or probability, with 90% intervals."""
+    from dpsep.shell import predict as work
+
+    work.run(run, table, out, as_json=as_json)
+
+
+@app.command()
+def check(table: Table, schema: SchemaFile = None, as_json: Json = False) -> None:
+    """Look for bad cells in a table. For its owner's eyes: the output is NOT private."""
+    from dpsep.shell import check as work
+
+    work.run(table, schema, as_json=as_json)
+
+
+@app.command()
+def schema(
+    table: Table,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE.toml", help="Where to write; standard output if left out.")
+    ] = None,
+    target: Annotated[str | None, typer.Option(metavar="COLUMN", help="What is to be predicted.")] = None,
+) -> None:
+    """Draft a schema from a table's column names and types, to be filled in by hand."""
+    from dpsep.shell import schema as work
+
+    work.run(table, out, target)
+
+
+@app.command()
+def bench(
+    cases: Annotated[
+        list[str] | None, typer.Argument(metavar="[CASES]...", help="Which cases; all if left out.")
+    ] = None,
+    json_path: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write the rows to a file.")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="A short run.")] = False,
+) -> None:
+    """Measure this package against others."""
+    from dpsep.bench import run
+
+    raise typer.Exit(run(cases=list(cases or ()), quick=quick, json_path=json_path))
+
+
+@ledger_app.command()
+def create(
+    path: LedgerPath,
+    epsilon: Annotated[
+        float, typer.Option(help="Budget of everything that is to be released from the data.")
+    ],
+    delta: Annotated[float, typer.Option(help="Its delta.")],
+    relation: Annotated[Relation, typer.Option(help="Neighbouring data sets.")] = Relation.zero_out,
+    rule: Annotated[Rule, typer.Option(help="How charges add up.")] = Rule.sum,
+    as_json: Json = False,
+) -> None:
+    """Make a ledger with a budget that cannot be changed later."""
+    from dpsep.shell import ledger as work
+
+    work.create(path, epsilon, delta, relation.value, rule.value, as_json=as_json)
+
+
+@ledger_app.command()
+def show(path: LedgerPath, as_json: Json = False) -> None:
+    """Show what a ledger allows, what is spent and left, and its rows."""
+    from dpsep.shell import ledger as work
+
+    work.show(path, as_json=as_json)
+
+
+@ledger_app.command()
+def verify(path: LedgerPath, as_json: Json = False) -> None:
+    """Check that a ledger is whole and unchanged."""
+    from dpsep.shell import ledger as work
+
+    work.verify(path, as_json=as_json)
+
+
+def main() -> None:
+    """Run the command line."""
+    app()
+
+
+if __name__ == "__main__":
+    main()

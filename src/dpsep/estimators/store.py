@@ -1,0 +1,222 @@
+"""A fitted estimator in a folder: JSON that any program can read, with a manifest that tells when it was changed.
+
+`save` writes ``posterior.json`` (parameters and everything learned), ``privacy.json`` and ``manifest.json``
+(format number, SHA-256 of every file); `load` checks them and gives the estimator back, bit for bit. Nothing is
+pickled: a folder from a stranger runs no code.
+
+**Privacy.** What is stored is a fit's released result and its public parameters, so storing it costs nothing.
+``random_state``, ``ledger`` and ``checkpoint`` are left out: the first could undo the noise, the others name
+places on one machine. The manifest guards against accidents and careless edits. It is no signature: whoever can
+write the folder can write a new manifest.
+"""
+
+import dataclasses
+import hashlib
+import json
+import math
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from dpsep.estimators import glm
+from dpsep.estimators.base import LinearWeights
+from dpsep.estimators.posterior import Posterior
+from dpsep.estimators.statement import PrivacyStatement
+from dpsep.privacy import sampling
+from dpsep.privacy.checkpoint import atomic_write, fsync_folder
+from dpsep.privacy.sampling import Sampling
+
+__all__ = ["FORMAT", "StoreError", "load", "save"]
+
+FORMAT = 1
+"""Number of the folder's format."""
+MANIFEST, POSTERIOR, PRIVACY = "manifest.json", "posterior.json", "privacy.json"
+KINDS: dict[str, type[LinearWeights]] = {
+    kind.__name__: kind
+    for kind in (glm.LinearRegression, glm.LogisticRegression, glm.ProbitRegression, glm.PoissonRegression)
+}
+_LEFT_OUT = ("random_state", "ledger", "checkpoint")
+
+
+class StoreError(ValueError):
+    """A folder does not hold a whole, unchanged estimator of a known format."""
+
+
+def save(
+    estimator: LinearWeights, folder: str | os.PathLike[str], extra: Mapping[str, str] | None = None
+) -> None:
+    """Write a fitted estimator into a folder, durably; the manifest comes last, so that half a folder shows.
+
+    Parameters
+    ----------
+    estimator
+        One of this package's, fitted.
+    folder
+        Made if it is missing. Files of the same names are replaced.
+    extra
+        Further text files, by name, that the manifest is to cover.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> X = np.linspace(-1, 1, 50)[:, None]
+    >>> model = glm.LinearRegression(private=False).fit(X, 2 * X[:, 0])
+    >>> folder = tempfile.mkdtemp()
+    >>> save(model, folder)
+    >>> bool((load(folder).predict(X) == model.predict(X)).all())
+    True
+    """
+    kind = type(estimator).__name__
+    if KINDS.get(kind) is not type(estimator):
+        raise StoreError(f"cannot save a {kind}; those that can be saved are {', '.join(KINDS)}.")
+    check_is_fitted(estimator)
+    parameters = estimator.get_params(deep=False)
+    learned = {
+        name: value
+        for name, value in vars(estimator).items()
+        if name.endswith("_") and not name.startswith("_")
+    }
+    statement = getattr(estimator, "privacy_", None)
+    content = {
+        "format": FORMAT,
+        "estimator": kind,
+        "parameters": {name: _pack(parameters[name]) for name in parameters if name not in _LEFT_OUT},
+        "learned": {name: _pack(value) for name, value in learned.items()},
+    }
+    privacy = {"private": False} if statement is None else {"private": True} | statement.to_dict()
+    files = {POSTERIOR: _json(content), PRIVACY: _json(privacy), **(extra or {})}
+    manifest: dict[str, Any] = {"format": FORMAT, "files": {name: _sha256(files[name]) for name in files}}
+    manifest["sha256"] = _sha256(_json(manifest))
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        atomic_write(folder / name, text)
+    atomic_write(folder / MANIFEST, _json(manifest))
+    fsync_folder(folder)
+
+
+def load(folder: str | os.PathLike[str]) -> LinearWeights:
+    """Read an estimator back, after checking every file that its manifest names.
+
+    Raises
+    ------
+    StoreError
+        The folder is not one of `save`'s, was written by a newer version, or was changed.
+    """
+    folder = Path(folder)
+    manifest = _manifest(folder)
+    texts = {name: _checked(folder, name, digest) for name, digest in manifest["files"].items()}
+    try:
+        content = json.loads(texts[POSTERIOR])
+        if content["format"] != FORMAT:
+            raise StoreError(_newer(folder, content["format"]))
+        kind = KINDS[content["estimator"]]
+        estimator = kind(**{name: _unpack(value) for name, value in content["parameters"].items()})
+        for name, value in content["learned"].items():
+            setattr(estimator, name, _unpack(value))
+        check_is_fitted(estimator)
+    except StoreError:
+        raise
+    except Exception as error:  # whole and unchanged, yet not what `save` writes
+        raise StoreError(
+            f"{folder / POSTERIOR} does not describe an estimator that this version knows ({type(error).__name__}); "
+            "use the version of dpsep that wrote it."
+        ) from error
+    return estimator
+
+
+def _manifest(folder: Path) -> dict[str, Any]:
+    if not folder.is_dir():
+        raise StoreError(f"there is no folder {folder}; name a folder that a fit has written.")
+    try:
+        manifest = json.loads((folder / MANIFEST).read_bytes())
+        version, files, digest = manifest["format"], manifest["files"], manifest.pop("sha256", None)
+    except FileNotFoundError:
+        raise StoreError(
+            f"{folder} has no {MANIFEST}: it is not the folder of a finished fit. Name one that is."
+        ) from None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        raise StoreError(f"{folder / MANIFEST} cannot be read as a manifest; restore the folder.") from None
+    if version != FORMAT:
+        raise StoreError(_newer(folder, version))
+    if digest != _sha256(_json(manifest)) or POSTERIOR not in files:
+        raise StoreError(f"{folder / MANIFEST} was changed after the fit; restore the folder from a copy.")
+    return manifest
+
+
+def _checked(folder: Path, name: str, digest: str) -> str:
+    path = folder / name
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise StoreError(f"{path} cannot be read ({error.strerror}); restore the folder.") from None
+    if hashlib.sha256(content).hexdigest() != digest:
+        raise StoreError(
+            f"{path} was changed after the fit: it does not match {MANIFEST}. Restore it from a copy."
+        )
+    return content.decode("utf-8")
+
+
+def _newer(folder: Path, version: Any) -> str:
+    return (
+        f"{folder} has format {version!r} and this version of dpsep reads format {FORMAT}: "
+        "use the version that wrote it."
+    )
+
+
+def _pack(value: Any) -> Any:
+    """Write a value in JSON's types; what JSON has no type for becomes a table with one tag."""
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float) and not isinstance(value, np.generic):
+        return value if math.isfinite(value) else {"float": repr(value)}
+    if isinstance(value, Posterior):
+        return {"posterior": {name: _pack(part) for name, part in value._asdict().items()}}
+    if isinstance(value, PrivacyStatement):
+        return {"statement": value.to_dict()}
+    if isinstance(value, Sampling):
+        fields = dataclasses.asdict(cast(Any, value))
+        return {"sampling": type(value).__name__, "fields": fields}
+    if isinstance(value, tuple):
+        return {"tuple": [_pack(part) for part in value]}
+    if isinstance(value, list):
+        return [_pack(part) for part in value]
+    array = np.asarray(value)
+    if array.dtype.kind not in "biufUO":
+        raise StoreError(f"cannot save a value of type {type(value).__name__}: it has no place in JSON.")
+    cells = [_pack(cell) for cell in array.reshape(-1).tolist()]
+    return {"array": cells, "type": array.dtype.str, "shape": list(array.shape)}
+
+
+def _unpack(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_unpack(part) for part in value]
+    if not isinstance(value, dict):
+        return value
+    if "float" in value:
+        return float(value["float"])
+    if "tuple" in value:
+        return tuple(_unpack(part) for part in value["tuple"])
+    if "posterior" in value:
+        return Posterior(**{name: _unpack(part) for name, part in value["posterior"].items()})
+    if "statement" in value:
+        return PrivacyStatement(**value["statement"] | {"leaks": tuple(value["statement"]["leaks"])})
+    if "sampling" in value:
+        scheme: Callable[..., Sampling] = getattr(sampling, value["sampling"])
+        if not (isinstance(scheme, type) and issubclass(scheme, Sampling)):
+            raise ValueError("not a sampling scheme")
+        return scheme(**value["fields"])
+    cells = [_unpack(cell) for cell in value["array"]]
+    return np.array(cells, dtype=np.dtype(value["type"])).reshape(value["shape"])
+
+
+def _json(content: Any) -> str:
+    return json.dumps(content, indent=1, allow_nan=False) + "\n"
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8")).hexdigest()

@@ -1,0 +1,24 @@
+"""``dpsep check``: what is wrong with a table's values, for its owner's eyes.
+
+**Privacy.** What it prints is not private, and it says so first; nothing of it reaches a fit.
+"""
+
+from dataclasses import asdict
+from pathlib import Path
+
+from dpsep.shell.screen import print_json
+
+__all__ = ["run"]
+
+
+def run(table: str, schema: Path | None, *, as_json: bool = False) -> None:
+    """Print what `dpsep.data.check_table` finds."""
+    from dpsep.data import Schema, check_table, read_table, render_findings
+
+    declared = None if schema is None else Schema.read(schema)
+    # Read as it stands: columns that the schema declares and the table lacks are findings too.
+    found = check_table(read_table(table), declared)
+    if as_json:
+        print_json({"private": False, "findings": [asdict(item) for item in found]})
+    else:
+        print(render_findings(found))

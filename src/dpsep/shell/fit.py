@@ -1,0 +1,216 @@
+"""``dpsep fit``: a table in, a run's folder out.
+
+**Privacy.** The estimator charges and reads (`dpsep.estimators.run`); around it this file keeps to public
+structure. What it prints and stores is the released posterior, its privacy statement and declared structure.
+"""
+
+import csv
+import io
+import textwrap
+import warnings
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import dpsep
+from dpsep.estimators.store import save
+from dpsep.privacy.checkpoint import CheckpointError, WriteError
+from dpsep.privacy.leaks import PrivacyLeakWarning
+from dpsep.shell.errors import CallError
+from dpsep.shell.folder import RunFolder
+from dpsep.shell.ledger import open_ledger
+from dpsep.shell.screen import number, print_json, print_table, progress, remark, warn
+from dpsep.shell.table import MODELS, Inputs, Leaks, read_inputs
+
+__all__ = ["Request", "run"]
+
+
+@dataclass(frozen=True)
+class Request:
+    """The options of one call."""
+
+    table: str
+    out: Path
+    target: str | None = None
+    epsilon: float | None = None
+    delta: float = 1e-5
+    model: str = "auto"
+    schema: Path | None = None
+    bounds: tuple[str, ...] = ()
+    classes: str | None = None
+    drop: tuple[str, ...] = ()
+    ledger: Path | None = None
+    wait: float = 30.0
+    relation: str = "zero-out"
+    private: bool = True
+    resume: bool = False
+    overwrite: bool = False
+    strict: bool = False
+    as_json: bool = False
+    quiet: bool = False
+
+
+def run(request: Request) -> None:
+    """Fit, store and report."""
+    if request.private and request.epsilon is None:
+        raise CallError(
+            "give a privacy budget, such as --epsilon 1, or --no-private for a fit without privacy."
+        )
+    if not request.private and request.ledger is not None:
+        raise CallError("--no-private spends no budget, so there is nothing to charge; leave --ledger out.")
+    folder = RunFolder(request.out)
+    with folder.work(resume=request.resume, overwrite=request.overwrite) as needed:
+        if not needed:
+            remark(f"{request.out} is finished already; nothing to resume.")
+            if request.as_json:
+                print_json({"run": str(request.out), "resumed": False, "finished": True})
+            return
+        leaks = Leaks(request.private, request.strict)
+        inputs = _inputs(request, leaks)
+        for message in leaks.found:
+            warn(message)
+        _remarks(request, inputs)
+        estimator = _estimator(request, inputs, folder)
+        _fit(estimator, inputs, request, folder, leaks)
+        _store(estimator, inputs, folder, request)
+    _report(estimator, inputs, request, leaks)
+
+
+def _inputs(request: Request, leaks: Leaks) -> Inputs:
+    return read_inputs(
+        request.table,
+        leaks,
+        target=request.target,
+        model=request.model,
+        schema=request.schema,
+        bounds=request.bounds,
+        classes=request.classes,
+        drop=request.drop,
+    )
+
+
+def _remarks(request: Request, inputs: Inputs) -> None:
+    if not request.private:
+        remark("Without privacy: the result may give away single records.", quiet=request.quiet)
+        return
+    if request.ledger is None:
+        remark(
+            "No --ledger: nothing adds this fit to others of the same data; that is left to you.",
+            quiet=request.quiet,
+        )
+    if inputs.unbounded:
+        shown = ", ".join(inputs.unbounded[:6]) + (", ..." if len(inputs.unbounded) > 6 else "")
+        remark(
+            f"No bounds for {shown}: location and scale are found privately, inside epsilon. Declared bounds "
+            "(--bounds COLUMN=LOW:HIGH, or a schema) would leave more of it for the fit.",
+            quiet=request.quiet,
+        )
+
+
+def _estimator(request: Request, inputs: Inputs, folder: RunFolder) -> Any:
+    settings: dict[str, Any] = {"private": request.private, "bounds": inputs.bounds, "strict": request.strict}
+    if inputs.model == "linear":
+        settings["target_bounds"] = inputs.target_bounds
+    if inputs.classes is not None:
+        settings["classes"] = inputs.classes
+    if request.private:
+        ledger = None if request.ledger is None else open_ledger(request.ledger, request.wait)
+        folder.remember(None if ledger is None else {"id": ledger.id, "path": str(ledger.path)})
+        settings |= {
+            "epsilon": request.epsilon,
+            "delta": request.delta,
+            "relation": request.relation,
+            "ledger": ledger,
+            "checkpoint": folder.partial,
+        }
+    return getattr(dpsep, MODELS[inputs.model])(**settings)
+
+
+def _fit(estimator: Any, inputs: Inputs, request: Request, folder: RunFolder, leaks: Leaks) -> None:
+    """Fit, and show the estimator's own warnings of leaks as they are."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", PrivacyLeakWarning)
+        try:
+            with progress("fitting", quiet=request.quiet or request.as_json) as report:
+                estimator.fit(inputs.features, inputs.target, on_step=report)
+        except CheckpointError as error:
+            raise CallError(
+                f"{str(error).rstrip('.')}. (The checkpoint is in {folder.partial}; --overwrite discards it and starts "
+                "a new run, which is charged anew.)"
+            ) from error
+        except KeyboardInterrupt:
+            if folder.begun:
+                remark(f"Stopped. {folder.partial} holds what was released; --resume goes on from there.")
+            raise
+    for item in caught:
+        if issubclass(item.category, PrivacyLeakWarning):
+            leaks.found.append(str(item.message))
+            warn(str(item.message))
+        else:
+            warnings.warn(item.message, item.category, stacklevel=2)
+    if estimator.privacy_ is not None:
+        estimator.privacy_ = replace(estimator.privacy_, leaks=tuple(leaks.found))
+
+
+def _store(estimator: Any, inputs: Inputs, folder: RunFolder, request: Request) -> None:
+    summary = io.StringIO()
+    rows = estimator.summary()
+    writer = csv.DictWriter(summary, rows[0].keys(), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    extra = {
+        "privacy.txt": _plain_words(estimator),
+        "schema.toml": inputs.schema.to_toml(),
+        "summary.csv": summary.getvalue(),
+    }
+    try:
+        folder.finish(lambda place: save(estimator, place, extra))
+    except OSError as error:
+        kept = ""
+        if folder.begun:
+            kept = (
+                f" The fit itself is done and paid for: what it released is in {folder.partial}. Make room and run the "
+                "same command with --resume (one release is charged again)."
+            )
+        reason = error.strerror or type(error).__name__
+        raise WriteError(error.errno, f"{request.out} was not written: {reason}.{kept}") from error
+
+
+def _plain_words(estimator: Any) -> str:
+    if estimator.privacy_ is None:
+        text = "NOT PRIVATE. This result was computed without privacy and may give away single records."
+    else:
+        text = estimator.privacy_.sentence()
+    return textwrap.fill(text, 100) + "\n"
+
+
+def _report(estimator: Any, inputs: Inputs, request: Request, leaks: Leaks) -> None:
+    rows = estimator.summary()
+    if request.as_json:
+        print_json(
+            {
+                "run": str(request.out),
+                "model": inputs.model,
+                "private": request.private,
+                "privacy": None if estimator.privacy_ is None else estimator.privacy_.to_dict(),
+                "summary": rows,
+                "warnings": leaks.found,
+            }
+        )
+        return
+    if request.quiet:
+        return
+    header = ("coefficient", "mean", "sd", "90% interval", "DP noise")
+    cells = [
+        (
+            row["name"],
+            number(row["mean"]),
+            number(row["sd"]),
+            f"[{number(row['low'])}, {number(row['high'])}]",
+            f"{row['noise_share']:.0%}" if request.private else "-",
+        )
+        for row in rows
+    ]
+    print_table(f"{MODELS[inputs.model]} of {inputs.schema.target}", header, cells)
+    print(_plain_words(estimator), end="")
+    print(f"\nWrote {request.out}. Predict with it: dpsep predict {request.out} TABLE")

@@ -1,0 +1,100 @@
+"""The ledger's commands: make one, show what is spent and left, check its chain."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from dpsep.shell.errors import CallError
+from dpsep.shell.screen import number, print_json, print_table
+
+__all__ = ["create", "open_ledger", "show", "verify"]
+
+
+def open_ledger(path: Path, wait: float = 30.0) -> Any:
+    """Return an existing ledger, or say how to make one."""
+    from dpsep.privacy.ledger import Ledger
+
+    if not os.path.lexists(path):
+        raise CallError(
+            f"there is no ledger at {path}. Make one, once for a data set: "
+            f"dpsep ledger create {path} --epsilon E --delta D"
+        )
+    return Ledger(path, create=False, timeout=wait)
+
+
+def create(path: Path, epsilon: float, delta: float, relation: str, rule: str, *, as_json: bool) -> None:
+    """Make a ledger; one that exists is never touched."""
+    from dpsep.privacy.ledger import Ledger
+
+    if os.path.lexists(path):
+        raise CallError(
+            f"{path} exists already and is left as it is; 'dpsep ledger show {path}' looks at it."
+        )
+    made = Ledger(path, epsilon=epsilon, delta=delta, relation=relation, rule=rule)
+    if as_json:
+        print_json(_document(made))
+        return
+    print(
+        f"Made the ledger {path}: epsilon {made.epsilon:g} and delta {made.delta:g} in all, for each {made.unit},"
+    )
+    print(
+        f"relation {made.relation}, rule {made.rule}. These terms are fixed. Keep the file with the data and back"
+    )
+    print(f"it up: whoever sets it back spends twice. Charge a fit to it with --ledger {path}")
+
+
+def show(path: Path, *, as_json: bool) -> None:
+    """Print what a ledger allows, what is spent and left, and every row."""
+    ledger = open_ledger(path)
+    document = _document(ledger)
+    if as_json:
+        print_json(document)
+        return
+    spent, left = document["spent"], document["left"]
+    print(f"Ledger {path} ({ledger.id})")
+    print(f"  for each {ledger.unit}, relation {ledger.relation}, rule {ledger.rule}")
+    print(f"  allowed  epsilon {ledger.epsilon:<10g} delta {ledger.delta:g}")
+    print(f"  spent    epsilon {number(spent['epsilon']):<10} delta {number(spent['delta'])}")
+    print(f"  left     epsilon {number(left['epsilon']):<10} delta {number(left['delta'])}")
+    rows = [
+        (
+            str(row["number"]),
+            row["time"],
+            row["kind"],
+            row["run"][:12],
+            number(row["epsilon"]) if row["epsilon"] else "",
+            number(row["delta"]) if row["delta"] else "",
+            str(row["event"].get("purpose", "")),
+        )
+        for row in document["rows"]
+        if row["kind"] != "create"
+    ]
+    if rows:
+        print_table("Rows", ("row", "time", "kind", "run", "epsilon", "delta", "what"), rows)
+    print(f"The chain of {len(document['rows'])} rows is whole.")
+
+
+def verify(path: Path, *, as_json: bool) -> None:
+    """Recompute a ledger's chain of hashes; a fault is an error."""
+    count = open_ledger(path).verify()
+    if as_json:
+        print_json({"path": str(path), "rows": count, "verified": True})
+    else:
+        print(f"{path} is whole: {count} rows, each in its place and unchanged.")
+
+
+def _document(ledger: Any) -> dict[str, Any]:
+    rows = [row._asdict() for row in ledger.rows()]
+    return {
+        "path": str(ledger.path),
+        "id": ledger.id,
+        "epsilon": ledger.epsilon,
+        "delta": ledger.delta,
+        "relation": ledger.relation,
+        "unit": ledger.unit,
+        "rule": ledger.rule,
+        "spent": ledger.spent()._asdict(),
+        "left": ledger.remaining()._asdict(),
+        "verified": ledger.verify() == len(rows),
+        "rows": rows,
+    }
