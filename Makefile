@@ -35,8 +35,14 @@ lint: $(VENV)/.dev
 test: lint
 	$(BIN)/pytest --numprocesses 2 --dist worksteal
 
+paper: $(VENV)/.dev
+	$(BIN)/dpsep paper all
+
 bench: $(VENV)/.dev
 	$(BIN)/dpsep bench
+
+docs: $(VENV)/.docs
+	$(BIN)/mkdocs build --strict
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis
