@@ -1,8 +1,8 @@
 """Neighbouring tables: the same table with one record changed, in the ways that break careless code.
 
-A neighbour under zero-out has one record that contributes nothing (all of its cells are NaN); under replace-one
-it has another record in its place: an ordinary one, one with a missing, infinite, huge or tiny cell, one whose
-cells are all the same, one with an outcome that was never declared.
+A neighbour under zero-out has one record that contributes nothing (all of its cells are NaN); under
+replace-one it has another record in its place: an ordinary one, one with a missing, infinite, huge or tiny
+cell, one whose cells are all the same, one with an outcome that was never declared.
 """
 
 from collections.abc import Callable, Iterator
@@ -42,7 +42,7 @@ class Neighbour(NamedTuple):
 
     @property
     def hops(self) -> int:
-        """How many times a record appears or disappears: the distance of clipped sums in units of the clip."""
+        """How many clips apart the sums of the two tables may be."""
         return 1 if self.zeroed else 2
 
 

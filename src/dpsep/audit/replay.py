@@ -1,16 +1,16 @@
 r"""Record and replay: a private fit on a table and on its neighbours, with the noise frozen.
 
-The fit is run on a table D with seeded noise, and everything that leaves or enters the gate is written down. Then
-each neighbour D' is fitted twice. *Freely*, with the same noise: number of releases, shapes of public values,
-batches, chunks, progress calls, warnings, errors, ledger rows and the privacy statement must be those of D, and
-the sums of the first release at most the declared sensitivity away. *Replayed*: the gate hands out the releases
-of D while it reads D'. Then only the record differs, so that every sum before noise must lie within the
-sensitivity, and all that follows from releases (public values of later steps, the posterior) must be that of D
-bit for bit. Whatever reaches a result beside the gate shows up as a difference.
+The fit is run on a table D with seeded noise, and everything that leaves or enters the gate is written down.
+Then each neighbour D' is fitted twice. *Freely*, with the same noise: number of releases, shapes of public
+values, batches, chunks, progress calls, warnings, errors, ledger rows and the privacy statement must be those
+of D, and the sums of the first release at most the declared sensitivity away. *Replayed*: the gate hands out
+the releases of D while it reads D'. Then only the record differs, so that every sum before noise must lie
+within the sensitivity, and all that follows from releases (public values of later steps, the posterior) must
+be that of D bit for bit. Whatever reaches a result beside the gate shows up as a difference.
 
 **Privacy.** None: this reads sums before noise. It is for made-up tables, in tests. *What it proves:* for the
-tables tried, the duties that `dpsep.privacy.gate` leaves to its callers. *What it cannot see:* time, memory, and
-neighbours not tried.
+tables tried, the duties that `dpsep.privacy.gate` leaves to its callers. *What it cannot see:* time, memory,
+and neighbours not tried.
 """
 
 import warnings
@@ -61,7 +61,8 @@ class Release(NamedTuple):
 
 @dataclass
 class Trace:
-    """What one fit did: all that may not depend on a record (but for sums), in the order in which it happened."""
+    """What one fit did: all that may not depend on a record (but for sums), in the order in which it
+    happened."""
 
     releases: list[Release] = field(default_factory=list)
     steps: list[tuple[int, int]] = field(default_factory=list)
@@ -169,10 +170,12 @@ def replay(
         tried += 1
         name = f"{neighbour.kind}, row {neighbour.row}"
         free = record(make_estimator, neighbour.X, neighbour.y, ledger)
-        again = record(make_estimator, neighbour.X, neighbour.y, ledger, base)
+        again = record(make_estimator, neighbour.X, neighbour.y, script=base)
         found = [what for what, value in free.control_flow().items() if value != expected[what]]
         found += [
-            f"{what} (replayed)" for what, value in again.control_flow().items() if value != expected[what]
+            f"{what} (replayed)"
+            for what, value in again.control_flow().items()
+            if value != expected[what] and what != "ledger rows"  # one charge a neighbour is enough
         ]
         found += _unequal(base, again)
         pairs = [(0, free), *((step, again) for step in range(len(again.releases)))]
@@ -222,7 +225,8 @@ def record(
 def distance(one: Release, other: Release) -> Fraction:
     """Return the squared distance of two releases' sums before noise, in units of the clip: exact.
 
-    Block b counts its share of the square of |difference| / clip, an outer block's entries off the diagonal twice.
+    Block b counts its share of the square of |difference| / clip, an outer block's entries off the diagonal
+    twice.
     """
     total = Fraction(0)
     for block, first, second in zip(one.blocks, one.sums, other.sums, strict=True):
@@ -273,7 +277,9 @@ def _tapped(trace: Trace, script: Trace | None) -> Iterator[None]:
         step = len(trace.releases)
         if script is not None and step < len(script.releases):
             released = {name: value.copy() for name, value in script.releases[step].released.items()}
-        trace.releases.append(Release(*seen.pop(), {name: value.copy() for name, value in released.items()}))
+        blocks, leaves, rows, chunks, totals = seen.pop()
+        kept = {name: value.copy() for name, value in released.items()}
+        trace.releases.append(Release(blocks, leaves, rows, chunks, totals, kept))
         return released
 
     Gate.release, Reader.sums = tapped_release, tapped_sums

@@ -1,10 +1,10 @@
 r"""Do intervals under privacy cover the truth as often as they say? Simulated tables, many of them.
 
-A data set is drawn from the model itself: weights from a distribution no wider than the prior, features that are
-standard normal and clamped to declared bounds, outcomes from the likelihood. Then a posterior is fitted with
-privacy, and every coefficient's central interval either holds the true value or does not. With `noise_aware` the
-interval knows the noise that privacy added; without, it is that of q alone, which stands for a user who takes
-the private posterior at its word.
+A data set is drawn from the model itself: weights from a distribution no wider than the prior, features that
+are standard normal and clamped to declared bounds, outcomes from the likelihood. Then a posterior is fitted
+with privacy, and every coefficient's central interval either holds the true value or does not. With
+`noise_aware` the interval knows the noise that privacy added; without, it is that of q alone, which stands
+for a user who takes the private posterior at its word.
 
 Coefficients of one data set are fitted together, so the standard error of a coverage is taken over data sets.
 
@@ -66,9 +66,9 @@ def coverage(
 
     Returns
     -------
-    Two rows, with `noise_aware` and without: the coverage, its standard error over data sets, the mean width of
-    an interval over that of the same interval without noise of privacy, and the root mean square of the errors
-    in posterior standard deviations (1 where the posterior is calibrated).
+    Two rows, with `noise_aware` and without: the coverage, its standard error over data sets, the mean width
+    of an interval over that of the same interval without noise of privacy, and the root mean square of the
+    errors in posterior standard deviations (1 where the posterior is calibrated).
 
     Examples
     --------
@@ -105,8 +105,8 @@ def simulate(
 ) -> tuple[Array, Array, Array]:
     """Draw a table: features, target, and the true coefficients with the intercept first.
 
-    Per scaled unit (the reach of the bounds) a coefficient has standard deviation one, that of the default
-    prior, or less (linear regression, whose target is scaled too); the intercept one half.
+    Per scaled unit (the reach of the bounds) a coefficient has standard deviation one, or less in a linear
+    regression, whose target is scaled too; the intercept has one half. Neither exceeds the default prior's.
     """
     rng = np.random.default_rng(seed)
     x = np.clip(rng.standard_normal((records, features)), -REACH, REACH)

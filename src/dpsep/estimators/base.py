@@ -1,4 +1,4 @@
-"""What all estimators of linear weights share: parameters, the fit's order, the posterior in the table's units.
+"""What all estimators of linear weights share: parameters, the order of a fit, the posterior in table units.
 
 An estimator checks public structure, hands records to `dpsep.estimators.run` and keeps what came back:
 `posterior_`, `privacy_`, `coef_`, `intercept_`. With ``private=False`` it is the same method without privacy.
@@ -47,8 +47,8 @@ class LinearWeights(BaseEstimator):
     fit_intercept
         Whether to fit an intercept.
     prior_scale
-        Prior standard deviation of a coefficient, per scaled unit of its column (the reach of its bounds, given
-        or found; without privacy and bounds, a standard deviation). The intercept's is ten times that.
+        Prior standard deviation of a coefficient, per scaled unit of its column (the reach of its bounds,
+        given or found; without privacy and bounds, a standard deviation). The intercept's is ten times that.
     relation
         Neighbouring data sets: ``"zero-out"`` or ``"replace-one"``.
     sampling
@@ -227,14 +227,14 @@ class LinearWeights(BaseEstimator):
             return
         if self.delta > 1.0 / shape.records:
             warn_leak(
-                f"delta={self.delta:g} is above 1/N = {1 / shape.records:.3g}: a mechanism that publishes one "
-                "random record outright would meet it. Choose a smaller delta.",
+                f"delta={self.delta:g} is above 1/N = {1 / shape.records:.3g}: a mechanism that publishes "
+                "one random record outright would meet it. Choose a smaller delta.",
                 strict=self.strict,
             )
         if self.random_state is not None:
             warn_leak(
-                "random_state fixes the noise of a private fit: whoever knows it can undo the noise. Use it for "
-                "experiments; the result is marked not for release.",
+                "random_state fixes the noise of a private fit: whoever knows it can undo the noise. Use it "
+                "for experiments; the result is marked not for release.",
                 strict=self.strict,
             )
 
@@ -262,11 +262,17 @@ class LinearWeights(BaseEstimator):
             feature_scaling=features,
             outcome_scaling=self._outcome_scaling(),
             prior_scale=float(self.prior_scale),
-            clip=None if self.clip is None else float(self.clip),
+            clip=self._clip(),
             steps=None if self.steps is None else int(self.steps),
             curvature=float(getattr(likelihood, "curvature_guess", 4.0)),
             cap=2.0,
         )
+
+    def _clip(self) -> float | None:
+        """The clip asked for; without privacy an infinite one is none at all, in every block."""
+        if self.clip is None or (not self.private and math.isinf(self.clip)):
+            return None
+        return float(self.clip)
 
     def _records(self, X: Any, y: Any) -> tuple[Array, Array]:
         return as_matrix(X)[0], self._target(y)
@@ -304,8 +310,8 @@ class LinearWeights(BaseEstimator):
                 raise ValueError(f"delta must lie in (0, 1), not {self.delta!r}; below 1/N is usual.")
             if self.method != "sep":
                 raise ValueError(
-                    f"method={self.method!r} cannot be made private: its factors depend on each other's records. "
-                    "Use method='sep', or private=False."
+                    f"method={self.method!r} cannot be made private: its factors depend on each other's "
+                    "records. Use method='sep', or private=False."
                 )
         if self.method not in ("sep", "ep", "adf"):
             raise ValueError(f"method must be 'sep', 'ep' or 'adf', not {self.method!r}.")

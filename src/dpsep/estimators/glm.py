@@ -114,7 +114,8 @@ class LinearRegression(RegressorMixin, LinearWeights):
         if self.noise_precision is not None:
             return 1.0 / float(self.noise_precision)
         shape, rate = self.posterior_.noise_shape, self.posterior_.noise_rate
-        assert shape is not None and rate is not None
+        assert shape is not None
+        assert rate is not None
         return rate / (shape - 1.0) if shape > 1 else np.inf
 
     def _likelihood(self, *, narrow: bool) -> Any:
@@ -237,8 +238,8 @@ class LogisticRegression(_BinaryClassifier):
     Parameters
     ----------
     classes
-        The two labels, the negative one first. Under privacy they must be declared; else they are read off the
-        target, with a `PrivacyLeakWarning`.
+        The two labels, the negative one first. Under privacy they must be declared; else they are read off
+        the target, with a `PrivacyLeakWarning`.
 
     The other parameters are those of `dpsep.estimators.base.LinearWeights`.
 

@@ -1,8 +1,9 @@
 """The posterior a user gets: of the coefficients in the table's own units, with the noise of privacy in it.
 
-The algorithms work with scaled columns; a posterior of linear weights maps to the original columns by a linear
-map, exactly. Under privacy the mean of q carries noise of a known law: `covariance` has it added
-(`noise_aware`), so that intervals are honest about both sources; `noise_covariance` is the noise's part alone.
+The algorithms work with scaled columns; a posterior of linear weights maps to the original columns by a
+linear map, exactly. Under privacy the mean of q carries noise of a known law: `covariance` has it added
+(`noise_aware`), so that intervals are honest about both sources; `noise_covariance` is the noise's part
+alone.
 """
 
 from typing import Any, NamedTuple
@@ -63,7 +64,7 @@ class Posterior(NamedTuple):
         return self.mean + generator.standard_normal((draws, len(self.mean))) @ factor.T
 
     def summary(self, level: float = 0.9) -> list[dict[str, Any]]:
-        """Return one row a coefficient: mean, sd, interval, and the share of the variance that is DP noise."""
+        """Return one row a coefficient: mean, sd, interval, and the share of variance that is DP noise."""
         share = np.diagonal(self.noise_covariance) / np.diagonal(self.covariance)
         return [
             {
@@ -93,7 +94,8 @@ def to_original(
 ) -> Posterior:
     """Map a posterior of scaled weights to the units of the table.
 
-    With x' = (x - c) / s and y' = (y - a) / b: coefficient b w / s, intercept a + b (w_0 - sum_j w_j c_j / s_j).
+    With x' = (x - c) / s and y' = (y - a) / b: coefficient b w / s, intercept a + b (w_0 - sum_j w_j c_j /
+    s_j).
     """
     scale, centre = np.asarray(features.scale), np.asarray(features.centre)
     size = float(outcome.scale)

@@ -1,11 +1,11 @@
 """Runs that can die and go on: the releases of a run, kept one by one before they are used.
 
 **Privacy.** A checkpoint holds released vectors, their number and the hash of public settings; no generator
-state, no batch, nothing of a record. The state of an algorithm is a function of its releases, so it is computed
-from them again. A folder is locked while a run uses it, and it remembers which ledger the run was charged to:
-two processes in one folder, or a resume that some other ledger (or none) hears of, would make releases that
-nothing was charged for. *Assumed:* nobody resumes two copies of a folder; what the ledger can tell of that
-(`check_copy`) is refused.
+state, no batch, nothing of a record. The state of an algorithm is a function of its releases, so it is
+computed from them again. A folder is locked while a run uses it, and it remembers which ledger the run was
+charged to: two processes in one folder, or a resume that some other ledger (or none) hears of, would make
+releases that nothing was charged for. *Assumed:* nobody resumes two copies of a folder; what the ledger can
+tell of that (`check_copy`) is refused.
 """
 
 import os
@@ -78,8 +78,8 @@ class SavedRun:
             return
         if found.meta.get("settings") != self._fingerprint:
             raise CheckpointError(
-                "the checkpoint belongs to a run with other settings or another table shape; give the same ones "
-                "to resume it, or another folder to start anew."
+                "the checkpoint belongs to a run with other settings or another table shape; give the same "
+                "ones to resume it, or another folder to start anew."
             )
         if found.meta["ledger"] != self._ledger:
             raise CheckpointError(
@@ -126,8 +126,8 @@ class SavedRun:
         charged = kinds.count("extra-step")
         if charged > self.lost or ("finished" in kinds and not complete):
             raise CheckpointError(
-                "the ledger knows of a later state of this run: the checkpoint is an old copy, and its releases "
-                "would be made twice. Restore the latest one, or start anew in another folder."
+                "the ledger knows of a later state of this run: the checkpoint is an old copy, and its "
+                "releases would be made twice. Restore the latest one, or start anew in another folder."
             )
         return charged
 

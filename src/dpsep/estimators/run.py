@@ -4,8 +4,8 @@ Private: calibrate the noise from public numbers, charge, then scale the columns
 histograms) and run the algorithm through the gate. Not private: the same algorithm behind an open gate.
 
 A checkpoint holds released vectors and their number, nothing else; a run that resumes computes its state from
-them again. The step that may have been under way when the run died was perhaps read and not kept: it is charged
-once more, as one release more of the same mechanism, before anything is read.
+them again. The step that may have been under way when the run died was perhaps read and not kept: it is
+charged once more, as one release more of the same mechanism, before anything is read.
 
 **Privacy.** Everything here but `records()` is public; records go to gates and nowhere else.
 """
@@ -274,7 +274,8 @@ def _scalings(
 ) -> tuple[Columns, Columns, str]:
     """Maps of the columns: declared, or released (and kept) through a gate."""
     if len(schedule.parts) == 1:
-        assert task.feature_scaling is not None and task.outcome_scaling is not None
+        assert task.feature_scaling is not None
+        assert task.outcome_scaling is not None
         return _columns(task.feature_scaling), _column(task.outcome_scaling), "declared bounds"
     found = saved.scaling
     if found is None:
@@ -341,8 +342,8 @@ def _again(
         )
     if fit.sampling.restart_interval(fit.records) > 1 and not complete:
         raise CheckpointError(
-            f"a run with {fit.sampling.describe()} cannot be resumed: a new permutation in the middle of a pass "
-            "is not what was charged. Remove the checkpoint folder and start a new run, which is charged anew."
+            f"a run with {fit.sampling.describe()} cannot be resumed: a new permutation in the middle of a "
+            "pass is not what was charged. Remove the checkpoint folder and start a new run, charged anew."
         )
     charged = saved.lost if ledger is None else saved.check_copy(ledger.rows(), complete=complete)
     lost = charged if complete else charged + 1

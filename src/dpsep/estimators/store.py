@@ -1,13 +1,13 @@
-"""A fitted estimator in a folder: JSON that any program can read, with a manifest that tells when it was changed.
+"""A fitted estimator in a folder: JSON that any program can read, and a manifest that shows changes.
 
 `save` writes ``posterior.json`` (parameters and everything learned), ``privacy.json`` and ``manifest.json``
-(format number, SHA-256 of every file); `load` checks them and gives the estimator back, bit for bit. Nothing is
-pickled: a folder from a stranger runs no code.
+(format number, SHA-256 of every file); `load` checks them and gives the estimator back, bit for bit. Nothing
+is pickled: a folder from a stranger runs no code.
 
 **Privacy.** What is stored is a fit's released result and its public parameters, so storing it costs nothing.
 ``random_state``, ``ledger`` and ``checkpoint`` are left out: the first could undo the noise, the others name
-places on one machine. The manifest guards against accidents and careless edits. It is no signature: whoever can
-write the folder can write a new manifest.
+places on one machine. The manifest guards against accidents and careless edits. It is no signature: whoever
+can write the folder can write a new manifest.
 """
 
 import dataclasses
@@ -123,8 +123,8 @@ def load(folder: str | os.PathLike[str]) -> LinearWeights:
         raise
     except Exception as error:  # whole and unchanged, yet not what `save` writes
         raise StoreError(
-            f"{folder / POSTERIOR} does not describe an estimator that this version knows ({type(error).__name__}); "
-            "use the version of dpsep that wrote it."
+            f"{folder / POSTERIOR} does not describe an estimator that this version knows "
+            f"({type(error).__name__}); use the version of dpsep that wrote it."
         ) from error
     return estimator
 

@@ -1,7 +1,7 @@
 """What a call says in public: shapes, types, names, bounds and classes, checked before any record is read.
 
-**Privacy.** Messages here speak of shapes, types and declared values only. The one exception is announced: where
-classes are not declared they are taken from the target, and a `PrivacyLeakWarning` says so.
+**Privacy.** Messages here speak of shapes, types and declared values only. The one exception is announced:
+where classes are not declared they are taken from the target, and a `PrivacyLeakWarning` says so.
 """
 
 import warnings
@@ -31,7 +31,9 @@ def structure_of(X: Any, y: Any) -> Structure:
     """Shape and column names of a table, from its metadata."""
     records, features = table_shape(X)
     if features < 1:
-        raise ValueError(f"X has 0 feature(s) (shape=({records}, {features})) while a minimum of 1 is required.")
+        raise ValueError(
+            f"X has 0 feature(s) (shape=({records}, {features})) while a minimum of 1 is required."
+        )
     if records < 2:
         raise ValueError(
             f"X has {records} sample(s): a minimum of 2 is required. Check that the table was read whole."
@@ -41,16 +43,14 @@ def structure_of(X: Any, y: Any) -> Structure:
     given = target = _shape(y)
     if len(target) == 2 and target[1] == 1:
         warnings.warn(
-            f"A column-vector y was passed when a 1d array was expected; its shape {given} is read as ({given[0]},).",
+            f"A column-vector y was passed when a 1d array was expected; {given} is read as ({given[0]},).",
             DataConversionWarning,
             stacklevel=3,
         )
         target = target[:1]
     if len(target) != 1 or target[0] != records:
         raise ValueError(f"y has shape {given}; it must hold one value for each of {records} rows.")
-    columns = getattr(X, "columns", None)
-    names = None if columns is None else tuple(str(name) for name in columns)
-    return Structure(records, features, names)
+    return Structure(records, features, _names(X))
 
 
 def table_shape(X: Any) -> tuple[int, int]:
@@ -58,12 +58,22 @@ def table_shape(X: Any) -> tuple[int, int]:
     shape = _shape(X)
     if len(shape) != 2:
         raise ValueError(
-            f"Expected 2D array, got {len(shape)}D array instead: X must have one row a record and one column "
-            "a feature. Reshape your data, e.g. X.reshape(-1, 1) for a single feature."
+            f"Expected 2D array, got {len(shape)}D array instead: X must have one row a record and one "
+            "column a feature. Reshape your data, e.g. X.reshape(-1, 1) for a single feature."
         )
     if getattr(getattr(X, "dtype", None), "kind", "") == "c":
         raise ValueError("Complex data not supported: X must hold real numbers.")
     return int(shape[0]), int(shape[1])
+
+
+def _names(X: Any) -> tuple[str, ...] | None:
+    """Column names where all are text. An Arrow table's `columns` are its cells: its names are elsewhere."""
+    names = getattr(X, "column_names", None)
+    if names is None:
+        names = getattr(X, "columns", None)
+    if names is None or not all(isinstance(name, str) for name in names):
+        return None
+    return tuple(str(name) for name in names)
 
 
 def _shape(array: Any) -> tuple[int, ...]:

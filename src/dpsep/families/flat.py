@@ -1,7 +1,7 @@
 """Natural parameters as one flat vector, and back.
 
-A symmetric matrix enters as its upper triangle with sqrt(2) off the diagonal, so that the vector's norm is the
-norm of `dpsep.families.natural.norm`: the vector that is clipped is the vector that is noised.
+A symmetric matrix enters as its upper triangle with sqrt(2) off the diagonal, so that the vector's norm is
+the norm of `dpsep.families.natural.norm`: the vector that is clipped is the vector that is noised.
 """
 
 import math

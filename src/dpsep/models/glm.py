@@ -2,8 +2,8 @@
 
 With posterior q = N(m, Lambda^-1) = p0 f^N, the cavity is q / f (equation 3 of the paper), the same for every
 record. For a record (x, y) the local factor has rank one (see `dpsep.models.base`): precision s' x x^T and,
-counted from the posterior mean, mean part g' x. In coordinates whitened by the cavity, z = L^-1 x with
-cavity precision L L^T, these are s' z z^T and g' z; their norms s' |z|^2 and |g'| |z| do not depend on how the
+counted from the posterior mean, mean part g' x. In coordinates whitened by the cavity, z = L^-1 x with cavity
+precision L L^T, these are s' z z^T and g' z; their norms s' |z|^2 and |g'| |z| do not depend on how the
 columns were scaled, and summed over records the first are at most the dimension.
 
 **Privacy.** A contribution reads one record and public values. A record with a cell that is not finite or an
@@ -96,9 +96,9 @@ class GLMContribution:
 class LinearContribution:
     """Local factors of linear regression with learned noise: blocks ``mean``, ``precision`` and ``noise``.
 
-    The Gamma factor is near (1/2, r^2 / 2). Its block is (shape part - 1/2, rate part times the expected noise
-    precision): numbers near 0 and of order one, with a clip of their own, because in one joint clip the squared
-    residual would be shrunk together with the rest and the noise underestimated.
+    The Gamma factor is near (1/2, r^2 / 2). Its block is (shape part - 1/2, rate part times the expected
+    noise precision): numbers near 0 and of order one, with a clip of their own, because in one joint clip the
+    squared residual would be shrunk together with the rest and the noise underestimated.
 
     Parameters
     ----------

@@ -88,5 +88,7 @@ def _rows_of(setting: Setting, epsilon: float) -> list[dict[str, Any]]:
         row("as written", "a permutation a pass", "replace-one", "sigma", written),
         row("as written", "a permutation a pass, with the accounted sigma", "replace-one", "epsilon", real),
         row("ours", "full batches", "zero-out", "sigma", sigma(FullBatch(), "zero-out", setting.passes)),
-        row("ours", "full batches", "replace-one", "sigma", sigma(FullBatch(), "replace-one", setting.passes)),
+        row(
+            "ours", "full batches", "replace-one", "sigma", sigma(FullBatch(), "replace-one", setting.passes)
+        ),
     ]

@@ -22,8 +22,8 @@ takes all of them from the mechanism and the blocks, whose shares must sum to on
 duty, and what the record/replay harness checks.
 
 *Charge before touch.* A gate cannot be built without a `Permit`, and a permit is made by `authorise`, which
-has durably charged the ledger by then (`dpsep.privacy.permit`). The permit counts the releases of all gates that
-share it and refuses one more than was charged.
+has durably charged the ledger by then (`dpsep.privacy.permit`). The permit counts the releases of all gates
+that share it and refuses one more than was charged.
 
 *Unusable records* (a NaN, an infinity, an undeclared label: whatever the contribution marks by a value that
 is not finite) contribute zero to every block. An error would tell on them.
@@ -103,7 +103,8 @@ class Gate:
         check_blocks(mechanism, blocks)
         if mechanism.records != len(records[0]):
             raise ValueError(
-                f"the mechanism was accounted for {mechanism.records} records; the table has {len(records[0])}."
+                f"the mechanism was accounted for {mechanism.records} records; the table has "
+                f"{len(records[0])}."
             )
         self.mechanism = mechanism
         self.blocks = tuple(blocks)
@@ -166,8 +167,8 @@ def check_blocks(mechanism: Mechanism, blocks: Sequence[Block]) -> None:
         units = _deviation(mechanism, block) / block.unit * block.deviations()
         if units.min() < MIN_SD or units.max() > MAX_SD:
             raise ValueError(
-                f"the noise of block {block.name!r}, {mechanism.sigma:.3g} times its clip, does not fit the grid of "
-                f"a release; it can be {MIN_SD:.3g} to {MAX_SD:.3g} grid units. Ask for another epsilon."
+                f"the noise of block {block.name!r}, {mechanism.sigma:.3g} times its clip, does not fit the "
+                f"grid of a release; it can be {MIN_SD:.3g} to {MAX_SD:.3g} units. Ask for another epsilon."
             )
 
 

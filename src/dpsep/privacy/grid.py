@@ -6,13 +6,14 @@ symmetric matrix u u^T of a vector u a record (the precision part of a rank-one 
 as its upper triangle with sqrt(2) off the diagonal, so that its norm is |u|^2; and `count`, a histogram a
 column, to which a record adds one in one bin of each.
 
-**Privacy.** Let K be a block's public number of grid units. A `flat` row is scaled to norm at most
-K - sqrt(size)/2 and rounded to the nearest integers, which moves it by at most sqrt(size)/2; an `outer` row u
+**Privacy.** Let K be a block's public number of grid units. A `flat` row is scaled to norm at most K -
+sqrt(size)/2 and rounded to the nearest integers, which moves it by at most sqrt(size)/2; an `outer` row u
 likewise, with its norm squared bounded by K^2 = C/g. After rounding, sum k_i^2 <= K^2 is checked in integers
 (exact in doubles below 2^53) and a row that fails, or holds a value that is not finite in any block,
 contributes zero to every block; rows are selected, never multiplied by zero. All partial sums are integers
-below 2^53 in magnitude (a `count` row has `size` ones, so its norm is sqrt(size) by construction), so doubles add them without rounding, in any order, by any matrix kernel, on any
-number of devices: no bit of the result depends on the data but through the integer sum itself.
+below 2^53 in magnitude (a `count` row has `size` ones, so its norm is sqrt(size) by construction), so doubles
+add them without rounding, in any order, by any matrix kernel, on any number of devices: no bit of the result
+depends on the data but through the integer sum itself.
 """
 
 import math
@@ -115,14 +116,16 @@ class Contribution(Protocol):
     Returns one array (rows, size) a block; row i may depend on record i and on ``public`` only.
     """
 
-    def __call__(self, public: Any, chunk: Any) -> tuple[jax.Array, ...]: ...
+    def __call__(self, public: Any, chunk: Any) -> tuple[jax.Array, ...]:
+        """Return one array a block."""
+        ...
 
 
 @partial(jax.jit, static_argnames=("contribution", "blocks"))
 def chunk_rows(
     contribution: Contribution, blocks: tuple[Block, ...], public: Any, chunk: Any
 ) -> tuple[tuple[jax.Array, jax.Array], ...]:
-    """Return the clipped contributions of one padded chunk on the grid, and which rows are finite, block by block.
+    """Return the clipped contributions of a padded chunk on the grid, and which rows are finite, by block.
 
     Blocks with an infinite clip (nothing private) are left as they are.
     """
@@ -132,8 +135,8 @@ def chunk_rows(
         if part.shape != (length, block.size):
             # A narrower part would be broadcast by the sum, and its norm would grow.
             raise ValueError(
-                f"the contribution to block {block.name!r} has shape {part.shape}; a chunk of {length} records "
-                f"needs {(length, block.size)}."
+                f"the contribution to block {block.name!r} has shape {part.shape}; a chunk of {length} "
+                f"records needs {(length, block.size)}."
             )
     return tuple(_to_grid(block, part) for block, part in zip(blocks, rows, strict=True))
 
@@ -144,8 +147,9 @@ def chunk_sums(
 ) -> tuple[jax.Array, ...]:
     """Check rows on the grid and sum those that pass: integers as doubles, one array a block.
 
-    A computation of its own, apart from `chunk_rows`: a compiler that sees both makes the rows twice, once for
-    the check and once for the sum, and may round the two differently. Here both read the same numbers in memory.
+    A computation of its own, apart from `chunk_rows`: a compiler that sees both makes the rows twice, once
+    for the check and once for the sum, and may round the two differently. Here both read the same numbers in
+    memory.
     """
     usable = jnp.all(
         jnp.stack([_passes(block, *part) for block, part in zip(blocks, parts, strict=True)]), axis=0

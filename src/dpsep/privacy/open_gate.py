@@ -1,8 +1,8 @@
 """The gate without privacy: the same clip and the same sums, and no noise.
 
-Stochastic EP, clipped SEP and DP-SEP are one algorithm; what differs is the gate. With a finite clip this gate
-makes the very integers that the private gate adds its noise to, so `private=False` with a clip is clipped SEP;
-with an infinite clip it sums contributions as they are.
+Stochastic EP, clipped SEP and DP-SEP are one algorithm; what differs is the gate. With a finite clip this
+gate makes the very integers that the private gate adds its noise to, so `private=False` with a clip is
+clipped SEP; with an infinite clip it sums contributions as they are.
 
 **Privacy.** None. Nothing here may be called private, and what it returns must never be reported beside an
 epsilon as if it were.

@@ -1,14 +1,15 @@
 """Permits: proof that releases were charged, and the count of those that are left.
 
-`authorise` charges a schedule to a ledger and returns a `Permit`; `authorise_again` charges the release that a
-run may have lost when it died. Gates (`dpsep.privacy.gate`) make no release that a permit does not grant.
+`authorise` charges a schedule to a ledger and returns a `Permit`; `authorise_again` charges the release that
+a run may have lost when it died. Gates (`dpsep.privacy.gate`) make no release that a permit does not grant.
 
 **Privacy.** *Charge before touch:* a permit is returned after the ledger's transaction is on the disk.
 *No more releases than charged:* the count is kept in the permit and not in gates, so that any number of gates
-that share a permit make together what was charged, and a resumed run starts with the earlier releases counted.
-One gate a mechanism at a time: a newer one takes over and the older is refused, because sampling by shuffled
-epochs is accounted for one permutation a pass. A permit cannot be copied, pickled or used in a forked process,
-which would double the count. *Assumed:* code in the same process is honest; Python cannot stop it otherwise.
+that share a permit make together what was charged, and a resumed run starts with the earlier releases
+counted. One gate a mechanism at a time: a newer one takes over and the older is refused, because sampling by
+shuffled epochs is accounted for one permutation a pass. A permit cannot be copied, pickled or used in a
+forked process, which would double the count. *Assumed:* code in the same process is honest; Python cannot
+stop it otherwise.
 """
 
 import os
@@ -72,7 +73,7 @@ class Permit:
         with self._lock:
             if self._tickets.get(mechanism) != ticket:
                 raise NotCharged(
-                    "a newer gate has taken over this mechanism; one gate releases at a time. Use the newer one."
+                    "a newer gate has taken over this mechanism; one gate releases at a time. Use that one."
                 )
             self._grant(mechanism, 1)
 
@@ -134,9 +135,9 @@ def authorise_again(
 
     Notes
     -----
-    **Privacy.** Both schedules are fixed beforehand and differ by whole releases, so that the run as a whole is
-    the longer schedule; the ledger takes the difference of their epsilons at the same delta, or of their Rényi
-    curves.
+    **Privacy.** Both schedules are fixed beforehand and differ by whole releases, so that the run as a whole
+    is the longer schedule; the ledger takes the difference of their epsilons at the same delta, or of their
+    Rényi curves.
     """
     epsilon = after.epsilon(delta)
     receipt = None

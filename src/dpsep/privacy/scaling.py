@@ -3,16 +3,16 @@ r"""Private scaling: where each column lies and how wide it is, without bounds f
 Three releases of one joint histogram of all columns. The first has a finite public set of bins, magnitudes by
 powers of four, so that no bounds are needed: 4^-20 to 4^20, anything smaller counted as zero and anything
 larger in the last bin. Each following release lays equal bins over the range that stands out of the noise so
-far, so the resolution grows by a factor of up to forty a time and a column such as 1013 +- 6 is found (by less
-where the noise is large: the number of bins follows from it). Bounds are the range of the last histogram's
-bins that stand out, and at least four standard deviations about its mean; they are used as declared bounds
-are.
+far, so the resolution grows by a factor of up to forty a time and a column such as 1013 +- 6 is found (by
+less where the noise is large: the number of bins follows from it). Bounds are the range of the last
+histogram's bins that stand out, and at least four standard deviations about its mean; they are used as
+declared bounds are.
 
 **Privacy.** *Relation:* that of the mechanism. *Sensitivity:* a record adds one count in each of c columns,
 so its vector has norm sqrt(c) in every release, by construction. *Event:* three steps of the mechanism given,
 full batch or sampled as it says. *Public:* the number of columns and of records; the ranges of later releases
-are functions of earlier ones. All bins are noised, so which bins are empty is not told. A record with any cell
-that is not finite counts nowhere.
+are functions of earlier ones. All bins are noised, so which bins are empty is not told. A record with any
+cell that is not finite counts nowhere.
 """
 
 import math
@@ -56,8 +56,8 @@ class Scaling(NamedTuple):
 def within(low: Array, high: Array) -> Scaling:
     """Scale what lies within bounds to at most one: about zero where it is inside, else about the middle.
 
-    Zero is kept where it can be because it tends to mean something (no visits, not in this category): a column
-    that is mostly zero then is not a second intercept.
+    Zero is kept where it can be because it tends to mean something (no visits, not in this category): a
+    column that is mostly zero then is not a second intercept.
 
     Examples
     --------

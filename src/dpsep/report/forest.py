@@ -1,7 +1,7 @@
 """Forest plots: coefficients with their intervals, several fits of one model side by side.
 
-One panel a model, one row a coefficient, one mark and bar a fit. Fits differ by colour, mark and place, so that
-the picture reads without colour too (colours: Okabe and Ito's palette for colour-blind readers).
+One panel a model, one row a coefficient, one mark and bar a fit. Fits differ by colour, mark and place, so
+that the picture reads without colour too (colours: Okabe and Ito's palette for colour-blind readers).
 """
 
 import os
@@ -60,12 +60,16 @@ def forest_plot(
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
+        from matplotlib.layout_engine import ConstrainedLayoutEngine
     except ImportError as error:
         raise ImportError("pictures need matplotlib: pip install 'dpsep[demo]'.") from error
     rows = [row["name"] for row in next(iter(panels[0].fits.values()))]
     names = [(labels or {}).get(name, name) for name in rows]
     # A figure of its own, outside pyplot: no window system is asked for and no global state is touched.
-    figure = Figure(figsize=(5.6 * len(panels), 2.1 + 0.42 * len(rows)), layout="constrained")
+    figure = Figure(
+        figsize=(5.6 * len(panels), 2.1 + 0.42 * len(rows)),
+        layout=ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.1, wspace=0.04),
+    )
     FigureCanvasAgg(figure)
     axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
     for axis, panel in zip(axes, panels, strict=True):
@@ -74,11 +78,9 @@ def forest_plot(
     axes[0].set_ylim(len(rows) - 0.4, -0.6)
     figure.suptitle(title, fontsize=13, fontweight="bold")
     handles, entries = axes[0].get_legend_handles_labels()
-    figure.legend(
-        handles, entries, loc="outside lower center", ncols=len(entries), frameon=False, fontsize=10
-    )
-    if note:
-        figure.supxlabel(note, fontsize=8.5, color="#444444")
+    # The note is the legend's title: what lies outside the panels finds its own room only as one piece.
+    place = {"loc": "outside lower center", "ncols": len(entries), "frameon": False, "fontsize": 10}
+    figure.legend(handles, entries, title=note or None, title_fontsize=9, **place)
     buffer = BytesIO()
     figure.savefig(buffer, format="png", dpi=160)
     atomic_write(path, buffer.getvalue())
@@ -102,7 +104,7 @@ def _draw(axis: Any, panel: Panel, rows: int) -> None:
             xerr=reach,
             fmt=MARKS[number % len(MARKS)],
             color=COLOURS[number % len(COLOURS)],
-            markersize=5,
+            markersize=4.5,
             elinewidth=1.8,
             capsize=2.5,
             label=name,

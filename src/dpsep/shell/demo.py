@@ -14,12 +14,14 @@ import math
 import os
 import shutil
 import tempfile
+import textwrap
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from dpsep.shell.errors import CallError
-from dpsep.shell.screen import interval, print_json, print_table, progress, remark
+from dpsep.shell.screen import interval, print_json, print_table, progress
 
 __all__ = ["BOUNDS", "run"]
 
@@ -48,6 +50,18 @@ LABELS = {
     "hlthf": "health: fair",
     "hlthp": "health: poor",
 }
+CHANGES = {
+    "lncoins": "coinsurance, 0% to 100%",
+    "idp": "individual deductible, yes",
+    "lpi": "participation incentive, none to highest",
+    "fmde": "spending limit, none to highest",
+    "physlm": "physical limitation, yes",
+    "disea": "chronic diseases, index + 10",
+    "hlthg": "health good, not excellent",
+    "hlthf": "health fair, not excellent",
+    "hlthp": "health poor, not excellent",
+}
+"""What the picture shows the effect of."""
 
 
 class Question(NamedTuple):
@@ -61,12 +75,18 @@ class Question(NamedTuple):
 
 
 QUESTIONS = (
-    Question("visits", "Number of visits (Poisson)", "PoissonRegression", "effect on log visits", {}),
+    Question(
+        "visits",
+        "Number of visits (Poisson)",
+        "PoissonRegression",
+        "change in log visits",
+        {},
+    ),
     Question(
         "any visit",
         "Any visit (logistic)",
         "LogisticRegression",
-        "effect on log odds",
+        "change in log odds",
         {"classes": [False, True]},
     ),
 )
@@ -121,11 +141,11 @@ def run(out: Path, epsilon: float, *, as_json: bool = False, data: Any = None) -
         )
         return
     _print(answers, len(frame), epsilon)
-    print(f"The ledger {out / 'study.db'} holds both charges: epsilon {spent.epsilon:.4g} and delta")
     print(
-        f"{spent.delta:.2g} of {2 * epsilon:g} and {2 * DELTA:g} are spent. Look at it: dpsep ledger show {out / 'study.db'}"
+        f"Ledger: {out / 'study.db'} holds both charges: epsilon {spent.epsilon:.4g} of {2 * epsilon:g} and"
     )
-    print(f"The picture: {out / 'demo.png'}")
+    print(f"delta {spent.delta:.2g} of {2 * DELTA:g} are spent. See: dpsep ledger show {out / 'study.db'}")
+    print(f"Picture: {out / 'demo.png'}")
 
 
 def load() -> Any:
@@ -140,7 +160,7 @@ def load() -> Any:
 def _need_matplotlib() -> None:
     """Find out now, not after the fits."""
     try:
-        import matplotlib as _
+        import_module("matplotlib")
     except ImportError as error:
         raise ImportError("the demo's picture needs matplotlib: pip install 'dpsep[demo]'.") from error
 
@@ -174,8 +194,11 @@ def _draw(answers: Sequence[dict[str, Any]], path: Path, epsilon: float, records
     panels = [
         Panel(
             question.title,
-            f"{question.axis} (90% interval)",
-            {f"private (ε = {epsilon:g})": answer["private"], "not private": answer["not_private"]},
+            question.axis,
+            {
+                f"private (ε = {epsilon:g})": _changes(answer["private"]),
+                "not private": _changes(answer["not_private"]),
+            },
         )
         for question, answer in zip(QUESTIONS, answers, strict=True)
     ]
@@ -183,9 +206,20 @@ def _draw(answers: Sequence[dict[str, Any]], path: Path, epsilon: float, records
         panels,
         path,
         title="Doctor visits, RAND Health Insurance Experiment: with privacy and without",
-        note=f"{records:,} person-years; each private fit is ({epsilon:g}, {DELTA:g})-differentially private for a record",
-        labels=LABELS,
+        note=f"{records:,} person-years, 90% intervals; each private fit is ({epsilon:g}, {DELTA:g})-"
+        "differentially private for a record",
+        labels=CHANGES,
     )
+
+
+def _changes(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Effects of the changes that `CHANGES` names, so that one axis serves all columns."""
+    spans = {name: high for name, (_, high) in BOUNDS.items()} | {"disea": 10.0}
+    return [
+        {"name": row["name"]} | {key: row[key] * spans[row["name"]] for key in ("mean", "low", "high")}
+        for row in rows
+        if row["name"] in spans
+    ]
 
 
 def _print(answers: Sequence[dict[str, Any]], records: int, epsilon: float) -> None:
@@ -205,7 +239,7 @@ def _print(answers: Sequence[dict[str, Any]], records: int, epsilon: float) -> N
         ]
         header = ("coefficient, 90% interval", f"private (epsilon {epsilon:g})", "not private", "DP noise")
         print_table(question.title, header, rows)
-        print(answer["sentence"])
+        print(textwrap.fill(answer["sentence"], 100))
         print()
     print(
         "DP noise: the share of the private posterior's variance that privacy adds. The intervals cover the"

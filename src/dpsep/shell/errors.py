@@ -1,10 +1,11 @@
 """What a command says when it cannot go on: one line for a user's mistake, and the exit code.
 
 **Privacy.** A message of ours speaks of names, types, shapes, paths and declared values. A message that comes
-from somewhere else (a converter that quotes the cell it choked on) may hold a record, so it is never shown: the
-kind of error is, and the whole of it only with ``--debug``.
+from somewhere else (a converter that quotes the cell it choked on) may hold a record, so it is never shown:
+the kind of error is, and the whole of it only with ``--debug``.
 """
 
+import dis
 import errno
 import os
 import sys
@@ -47,7 +48,8 @@ def explain(error: BaseException) -> tuple[int, str]:
         return WRONG, " ".join(str(error).split())
     return FAILED, (
         f"something went wrong that should not have ({type(error).__name__}). "
-        "'dpsep --debug ...' or DPSEP_DEBUG=1 shows where; that text may quote data, so read it before you pass it on."
+        "'dpsep --debug ...' or DPSEP_DEBUG=1 shows where; that text may quote data, so read it before you "
+        "pass it on."
     )
 
 
@@ -66,10 +68,14 @@ def is_broken_pipe(error: BaseException) -> bool:
 
 
 def _raised_here(error: BaseException) -> bool:
-    """Say whether the line that raised the error is one of this package."""
+    """Say whether a ``raise`` statement of this package made the error.
+
+    The innermost line being ours is not enough: ``float(cell)`` on it raises from C, and quotes the cell.
+    """
     place = error.__traceback__
     if place is None:
         return False
     while place.tb_next is not None:
         place = place.tb_next
-    return str(place.tb_frame.f_globals.get("__name__", "")).split(".")[0] == "dpsep"
+    ours = str(place.tb_frame.f_globals.get("__name__", "")).split(".")[0] == "dpsep"
+    return ours and place.tb_frame.f_code.co_code[place.tb_lasti] == dis.opmap["RAISE_VARARGS"]

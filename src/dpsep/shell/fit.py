@@ -67,7 +67,7 @@ def run(request: Request) -> None:
             return
         leaks = Leaks(request.private, request.strict)
         inputs = _inputs(request, leaks)
-        for message in leaks.found:
+        for message in leaks.warnings:
             warn(message)
         _remarks(request, inputs)
         estimator = _estimator(request, inputs, folder)
@@ -115,13 +115,12 @@ def _estimator(request: Request, inputs: Inputs, folder: RunFolder) -> Any:
         settings["classes"] = inputs.classes
     if request.private:
         ledger = None if request.ledger is None else open_ledger(request.ledger, request.wait)
-        folder.remember(None if ledger is None else {"id": ledger.id, "path": str(ledger.path)})
         settings |= {
             "epsilon": request.epsilon,
             "delta": request.delta,
             "relation": request.relation,
             "ledger": ledger,
-            "checkpoint": folder.partial,
+            "checkpoint": folder.checkpoint,
         }
     return getattr(dpsep, MODELS[inputs.model])(**settings)
 
@@ -135,8 +134,8 @@ def _fit(estimator: Any, inputs: Inputs, request: Request, folder: RunFolder, le
                 estimator.fit(inputs.features, inputs.target, on_step=report)
         except CheckpointError as error:
             raise CallError(
-                f"{str(error).rstrip('.')}. (The checkpoint is in {folder.partial}; --overwrite discards it and starts "
-                "a new run, which is charged anew.)"
+                f"{str(error).rstrip('.')}. (The checkpoint is in {folder.partial}; --overwrite discards it "
+                "and starts a new run, which is charged anew.)"
             ) from error
         except KeyboardInterrupt:
             if folder.begun:
@@ -144,7 +143,8 @@ def _fit(estimator: Any, inputs: Inputs, request: Request, folder: RunFolder, le
             raise
     for item in caught:
         if issubclass(item.category, PrivacyLeakWarning):
-            leaks.found.append(str(item.message))
+            leaks.found.append(str(item.message).rstrip("."))
+            leaks.warnings.append(str(item.message))
             warn(str(item.message))
         else:
             warnings.warn(item.message, item.category, stacklevel=2)
@@ -169,8 +169,8 @@ def _store(estimator: Any, inputs: Inputs, folder: RunFolder, request: Request) 
         kept = ""
         if folder.begun:
             kept = (
-                f" The fit itself is done and paid for: what it released is in {folder.partial}. Make room and run the "
-                "same command with --resume (one release is charged again)."
+                f" The fit itself is done and paid for: what it released is in {folder.partial}. Make room "
+                "and run the same command with --resume; nothing more is charged."
             )
         reason = error.strerror or type(error).__name__
         raise WriteError(error.errno, f"{request.out} was not written: {reason}.{kept}") from error
@@ -194,7 +194,7 @@ def _report(estimator: Any, inputs: Inputs, request: Request, leaks: Leaks) -> N
                 "private": request.private,
                 "privacy": None if estimator.privacy_ is None else estimator.privacy_.to_dict(),
                 "summary": rows,
-                "warnings": leaks.found,
+                "warnings": leaks.warnings,
             }
         )
         return

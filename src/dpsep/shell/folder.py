@@ -1,11 +1,12 @@
 """A run's folder: there whole or not at all, and worked on by one process at a time.
 
-While a fit runs, ``RUN.partial`` holds its checkpoint, a lock and what it is charged to. The result is written
-into a folder in there, moved to ``RUN`` by one rename, and ``RUN.partial`` is removed. A process that is killed
-leaves ``RUN.partial`` and no ``RUN``.
+While a fit runs, ``RUN.partial`` holds its checkpoint and a lock. The result is written into a folder in
+there, moved to ``RUN`` by one rename, and ``RUN.partial`` is removed. A process that is killed leaves
+``RUN.partial`` and no ``RUN``.
 
-**Privacy.** The lock is part of the guarantee: two processes that went on from one checkpoint would both make
-the releases that were charged once. It is the operating system's, so a killed process does not keep it.
+**Privacy.** Two processes that went on from one checkpoint would both make the releases that were charged
+once. The checkpoint has its own lock against that; the one here also guards the folders around it. Locks are
+the operating system's, so a killed process does not keep them.
 """
 
 import contextlib
@@ -14,9 +15,8 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
-from dpsep.privacy.checkpoint import Checkpoint, atomic_write, fsync_folder
+from dpsep.privacy.checkpoint import Checkpoint, fsync_folder
 from dpsep.shell.errors import CallError
 
 __all__ = ["RunFolder"]
@@ -39,9 +39,14 @@ class RunFolder:
         self.partial = self.path.with_name(self.path.name + ".partial")
 
     @property
+    def checkpoint(self) -> Path:
+        """Where the fit keeps its releases."""
+        return self.partial / "checkpoint"
+
+    @property
     def begun(self) -> bool:
         """Whether releases (or the charge for them) may have been kept."""
-        return Checkpoint(self.partial).path.exists()
+        return Checkpoint(self.checkpoint).path.exists()
 
     @contextlib.contextmanager
     def work(self, *, resume: bool, overwrite: bool) -> Iterator[bool]:
@@ -56,8 +61,8 @@ class RunFolder:
             )
         if there and not (resume or overwrite):
             raise CallError(
-                f"{self.partial} holds an unfinished run, whose charge stands. Continue it with --resume (one release "
-                "is charged again), or discard it and pay anew with --overwrite."
+                f"{self.partial} holds an unfinished run, whose charge stands. Continue it with --resume (a "
+                "release that was under way is charged again), or discard it and pay anew with --overwrite."
             )
         self.partial.mkdir(parents=True, exist_ok=True)
         with _lock(self.partial / "lock", self.shown):
@@ -71,16 +76,6 @@ class RunFolder:
         ):  # where an open file cannot be removed, its folder is left until now
             if not self.begun:
                 shutil.rmtree(self.partial)
-
-    def remember(self, ledger: dict[str, Any] | None) -> None:
-        """Write down what the run is charged to; a resumed run must name the same."""
-        note = self.partial / "charged-to.json"
-        if self.begun:
-            before = json.loads(note.read_text()) if note.exists() else None
-            if (before or {}).get("id") != (ledger or {}).get("id"):
-                where = f"the ledger {before['path']}" if before else "no ledger"
-                raise CallError(f"this run was charged to {where}: give the same --ledger to resume it.")
-        atomic_write(note, json.dumps(ledger))
 
     def finish(self, write: Callable[[Path], None]) -> None:
         """Let the result be written, move it into place and forget the checkpoint."""
@@ -106,22 +101,22 @@ class RunFolder:
                 return False
             if not overwrite:
                 raise CallError(
-                    f"{self.shown} is finished and {self.partial} holds another run; add --overwrite to go on with "
-                    "that one and replace the finished one by it."
+                    f"{self.shown} is finished and {self.partial} holds another run; add --overwrite to go "
+                    "on with that one and replace the finished one by it."
                 )
         if overwrite and not resume:
             self._discard()
         return True
 
     def _same_run(self) -> bool:
-        """Whether the finished run and the checkpoint are one: it was killed just before it was cleaned up."""
-        saved = Checkpoint(self.partial).load()
+        """Whether the finished run and the checkpoint are one, killed just before it was cleaned up."""
+        saved = Checkpoint(self.checkpoint).load()
         finished = json.loads((self.path / "privacy.json").read_text())
         return saved is not None and saved.meta.get("run") == finished.get("run")
 
     def _discard(self) -> None:
         """Remove everything but the lock; the checkpoint first."""
-        Checkpoint(self.partial).path.unlink(missing_ok=True)
+        Checkpoint(self.checkpoint).path.unlink(missing_ok=True)
         for item in self.partial.iterdir():
             if item.is_dir() and not item.is_symlink():
                 shutil.rmtree(item, ignore_errors=True)

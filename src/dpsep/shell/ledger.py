@@ -34,13 +34,12 @@ def create(path: Path, epsilon: float, delta: float, relation: str, rule: str, *
     if as_json:
         print_json(_document(made))
         return
+    print(f"Made the ledger {path}: epsilon {made.epsilon:g} and delta {made.delta:g} in all, for each")
     print(
-        f"Made the ledger {path}: epsilon {made.epsilon:g} and delta {made.delta:g} in all, for each {made.unit},"
+        f"{made.unit}, relation {made.relation}, rule {made.rule}. These terms are fixed. Keep the file with"
     )
-    print(
-        f"relation {made.relation}, rule {made.rule}. These terms are fixed. Keep the file with the data and back"
-    )
-    print(f"it up: whoever sets it back spends twice. Charge a fit to it with --ledger {path}")
+    print("the data and never set it back to an old copy: what was spent would be spent again.")
+    print(f"Charge a fit to it: dpsep fit ... --ledger {path}")
 
 
 def show(path: Path, *, as_json: bool) -> None:
@@ -55,7 +54,7 @@ def show(path: Path, *, as_json: bool) -> None:
     print(f"  for each {ledger.unit}, relation {ledger.relation}, rule {ledger.rule}")
     print(f"  allowed  epsilon {ledger.epsilon:<10g} delta {ledger.delta:g}")
     print(f"  spent    epsilon {number(spent['epsilon']):<10} delta {number(spent['delta'])}")
-    print(f"  left     epsilon {number(left['epsilon']):<10} delta {number(left['delta'])}")
+    print(f"  left     epsilon {number(round(left['epsilon'], 12)):<10} delta {number(left['delta'])}")
     rows = [
         (
             str(row["number"]),

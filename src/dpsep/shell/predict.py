@@ -1,8 +1,9 @@
 """``dpsep predict``: a run's folder and a new table in, one prediction a row out.
 
-Numbers get the predictive mean, standard deviation (of a new observation) and a central 90 % interval: normal,
-or for counts of a negative binomial with these two moments. Yes/no targets get the predictive probability of the
-second class, and a 90 % interval for that probability as the posterior of the linear predictor has it.
+Numbers get the predictive mean, standard deviation (of a new observation) and a central 90 % interval:
+normal, or for counts of a negative binomial with these two moments. Yes/no targets get the predictive
+probability of the second class, and a 90 % interval for that probability as the posterior of the linear
+predictor has it.
 
 **Privacy.** A prediction is computed from the released posterior and the new row: post-processing.
 """
@@ -37,18 +38,19 @@ def run(folder: Path, table: str, out: Path | None, *, as_json: bool = False) ->
     estimator = load(folder)
     if not (folder / "schema.toml").exists():
         raise CallError(
-            f"{folder} has no schema.toml: it was saved from Python, not by 'dpsep fit'. Use it from Python with "
-            "dpsep.estimators.store.load."
+            f"{folder} has no schema.toml: it was saved from Python, not by 'dpsep fit'. Use it from Python "
+            "with dpsep.estimators.store.load."
         )
     schema = Schema.read(folder / "schema.toml")
     frame = read_table(table, schema=schema)
     matrix, names = encode(frame, schema)
-    usable = np.isfinite(matrix).all(axis=1)
+    usable = np.asarray(np.isfinite(matrix).all(axis=1))
     columns = predictions(estimator, pl.DataFrame(matrix[usable], schema=list(names)))
     rows = _rows(columns, usable)
     if not usable.all():
         remark(
-            f"{int((~usable).sum())} of {len(usable)} rows have missing or undeclared cells; no prediction for them."
+            f"{int((~usable).sum())} of {len(usable)} rows have missing or undeclared cells: "
+            "no prediction for them."
         )
     if as_json:
         print_json(rows)

@@ -1,8 +1,8 @@
 """``dpsep schema``: a draft of a schema, from the names and types of a table's columns.
 
-**Privacy.** Values are looked at only where a file has no types of its own (CSV), and then only to tell numbers
-from text. Bounds and categories are left to be filled in: what a draft would read off the table would be
-published with the schema.
+**Privacy.** Values are looked at only where a file has no types of its own (CSV), and then only to tell
+numbers from text. Bounds and categories are left to be filled in: what a draft would read off the table would
+be published with the schema.
 """
 
 import json
@@ -15,10 +15,10 @@ from dpsep.shell.screen import remark
 __all__ = ["draft", "run"]
 
 HEAD = """\
-# Draft of a schema: what is public of the table. Fill it in from what you know about the columns (a code book,
-# a questionnaire, common sense), not from the values: whatever stands here counts as published.
+# Draft of a schema: what is public of the table. Fill it in from what you know about the columns (a code
+# book, a questionnaire, common sense), not from the values: whatever stands here counts as published.
 # - a number: give bounds, so that no privacy is spent on finding its range; cells beyond are clamped.
-# - a category: list every value that it can take; the first is the reference. A yes/no target lists "no" first.
+# - a category: list every value that it can take; the first is the reference. A yes/no target has "no" first.
 # - remove the columns that are not to be used.
 """
 

@@ -1,7 +1,7 @@
 """Output of the commands: results on standard output, remarks and progress on standard error.
 
-Progress bars appear on a terminal only. Tables are as wide as they need to be when nobody looks at them on one,
-so that a pipe gets whole lines.
+Progress bars appear on a terminal only. Tables are as wide as they need to be when nobody looks at them on
+one, so that a pipe gets whole lines.
 """
 
 import contextlib

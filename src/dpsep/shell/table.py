@@ -1,11 +1,11 @@
 """From a file and a call's options to what an estimator takes: a schema, features, target, bounds.
 
-There is always a schema in the end: the user's file with the call's options laid over it, or one made from the
-table's column types. It is stored with the result, so that `dpsep predict` reads new tables the same way.
+There is always a schema in the end: the user's file with the call's options laid over it, or one made from
+the table's column types. It is stored with the result, so that `dpsep predict` reads new tables the same way.
 
 **Privacy.** Everything is decided by declared structure: options, schema, column names and types. Where that
-does not suffice (types of a CSV file, classes that nobody declared) the table is looked at, and each such look
-is a leak that is warned of and written into the result's statement; ``--strict`` makes it an error.
+does not suffice (types of a CSV file, classes that nobody declared) the table is looked at, and each such
+look is a leak that is warned of and written into the result's statement; ``--strict`` makes it an error.
 """
 
 import math
@@ -37,19 +37,30 @@ CLASSIFIERS = ("logistic", "probit")
 
 @dataclass
 class Leaks:
-    """What a call gives away besides its result."""
+    """What a call gives away besides its result.
+
+    Attributes
+    ----------
+    found
+        As the result's statement tells it.
+    warnings
+        As the user is told, with what to do about it.
+    """
 
     private: bool
     strict: bool
     found: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
 
-    def add(self, message: str) -> None:
+    def add(self, what: str, advice: str) -> None:
         """Note a leak; an error under ``strict``, nothing without privacy."""
         if not self.private:
             return
+        message = f"{what}, outside the privacy guarantee. {advice}"
         if self.strict:
             raise PrivacyLeakError(message)
-        self.found.append(message)
+        self.found.append(what)
+        self.warnings.append(message)
 
 
 class Inputs(NamedTuple):
@@ -109,12 +120,10 @@ def read_inputs(
     else:
         frame = read_table(table)
         declared = _from_types(frame, target, labels, drop, model)
-        if labels is None and declared.target not in [column.name for column in declared.columns]:
-            raise AssertionError("a schema holds its target")
         if _is_text(table):
             leaks.add(
-                "the column types of a text file are guessed from its values, outside the privacy guarantee. "
-                f"Declare them: 'dpsep schema {table} --out schema.toml' drafts a schema for --schema."
+                "the column types of the text file were guessed from its values",
+                f"Declare them: 'dpsep schema {table} --out schema.toml' drafts a schema for --schema.",
             )
     chosen = _model(model, declared)
     if chosen in CLASSIFIERS:
@@ -205,9 +214,9 @@ def _from_types(
     text = [name for name in kept if name != target and not _numeric(frame[name])]
     if text:
         raise CallError(
-            f"column {', '.join(map(repr, text))} holds no numbers, and its categories are not declared. Declare "
-            "them in a schema ('dpsep schema TABLE --out schema.toml' drafts one for --schema), or leave the "
-            f"column out with {' '.join(f'--drop {name}' for name in text)}."
+            f"column {', '.join(map(repr, text))} holds no numbers, and its categories are not declared. "
+            "Declare them in a schema ('dpsep schema TABLE --out schema.toml' drafts one for --schema), or "
+            f"leave the column out with {' '.join(f'--drop {name}' for name in text)}."
         )
     if kept == [target]:
         raise CallError(
@@ -243,16 +252,16 @@ def _with_classes(schema: Schema, frame: pl.DataFrame, leaks: Leaks) -> Schema:
     categories = outcome.categories
     if categories is None or categories == ("?",):
         leaks.add(
-            f"the classes of {outcome.name!r} are not declared, so they are read off the table outside the "
-            "privacy guarantee. Declare them: --classes NEGATIVE,POSITIVE."
+            f"the classes of {outcome.name!r} were read off the table",
+            "Declare them: --classes NEGATIVE,POSITIVE.",
         )
         found = frame[outcome.name].drop_nulls().unique().sort()
-        categories = tuple(_label(value) for value in found.to_list()[:3])
-        categories = tuple(label for label in categories if label)
+        labels = dict.fromkeys(_label(value) for value in found.to_list())
+        categories = tuple(label for label in labels if label)
     if len(categories) != 2:
         raise CallError(
-            f"the target {outcome.name!r} must have exactly two classes for a yes/no model; declare them with "
-            "--classes NEGATIVE,POSITIVE."
+            f"the target {outcome.name!r} must have exactly two classes for a yes/no model; declare them "
+            "with --classes NEGATIVE,POSITIVE."
         )
     settled = Column(outcome.name, "category", categories=categories)
     columns = (settled if column.name == outcome.name else column for column in schema.columns)

@@ -1,0 +1,113 @@
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from dpsep import LinearRegression, LogisticRegression, PoissonRegression, ProbitRegression
+from dpsep.estimators import store
+from dpsep.privacy.sampling import PoissonSampling
+
+RNG = np.random.default_rng(3)
+X = RNG.uniform(-1, 1, (300, 2))
+TARGETS: dict[type, Any] = {
+    LinearRegression: X @ [1.0, -2.0] + 0.1 * RNG.standard_normal(300),
+    PoissonRegression: RNG.poisson(np.exp(X[:, 0])),
+    LogisticRegression: np.where(X[:, 0] > 0, "yes", "no"),
+    ProbitRegression: X[:, 1] > 0,
+}
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("store") / "run"
+    store.save(
+        LinearRegression(private=False).fit(X, TARGETS[LinearRegression]), folder, {"a.txt": "Grüße\n"}
+    )
+    return folder
+
+
+@pytest.mark.parametrize("kind", TARGETS)
+@pytest.mark.parametrize("private", [False, True])
+def test_an_estimator_comes_back_bit_for_bit(tmp_path: Path, kind: Any, private: bool) -> None:
+    classes = {"classes": np.unique(TARGETS[kind])} if kind in (LogisticRegression, ProbitRegression) else {}
+    model = kind(private=private, bounds=(np.array([-1, -1]), 1.0), **classes)
+    frame = pl.DataFrame(X, schema=["a", "b"])
+    model.fit(frame, TARGETS[kind])
+    store.save(model, tmp_path / "run")
+    back: Any = store.load(tmp_path / "run")
+    assert type(back) is kind
+    for name, value in vars(model).items():
+        if name.endswith("_"):
+            np.testing.assert_equal(getattr(back, name), value)
+    assert type(back.posterior_) is type(model.posterior_)
+    assert back.posterior_.covariance.tobytes() == model.posterior_.covariance.tobytes()
+    assert back.privacy_ == model.privacy_
+    np.testing.assert_array_equal(back.predict(frame), model.predict(frame))
+    assert back.predict(frame).dtype == model.predict(frame).dtype
+    target = TARGETS[kind]
+    np.testing.assert_array_equal(
+        back.log_predictive_density(frame, target), model.log_predictive_density(frame, target)
+    )
+
+
+@pytest.mark.filterwarnings("ignore::dpsep.PrivacyLeakWarning")
+def test_what_could_undo_the_noise_is_not_stored(tmp_path: Path) -> None:
+    model = LinearRegression(bounds=(-1, 1), target_bounds=(-4, 4), random_state=73_421, sampling=0.5)
+    model.fit(X, TARGETS[LinearRegression])
+    model.sampling = PoissonSampling(0.5)  # pyright: ignore[reportAttributeAccessIssue]
+    store.save(model, tmp_path / "run")
+    assert "73421" not in (tmp_path / "run" / "posterior.json").read_text()
+    back = store.load(tmp_path / "run")
+    assert back.random_state is None
+    assert back.sampling == PoissonSampling(0.5)
+    assert back.privacy_ is not None
+    assert not back.privacy_.secure
+
+
+def test_other_objects_and_unfitted_ones_are_not_saved(tmp_path: Path) -> None:
+    class Mine(LinearRegression):
+        pass
+
+    with pytest.raises(store.StoreError, match="cannot save a Mine"):
+        store.save(Mine(), tmp_path / "run")
+    with pytest.raises(ValueError, match="not fitted"):
+        store.save(LinearRegression(), tmp_path / "run")
+
+
+@pytest.mark.parametrize("name", ["posterior.json", "privacy.json", "a.txt", "manifest.json"])
+def test_one_changed_byte_is_noticed(tmp_path: Path, saved: Path, name: str) -> None:
+    folder = shutil.copytree(saved, tmp_path / "run")
+    content = bytearray((folder / name).read_bytes())
+    place = content.rindex(b"0") if b"0" in content else 0
+    content[place] ^= 1
+    (folder / name).write_bytes(content)
+    with pytest.raises(store.StoreError, match="was changed"):
+        store.load(folder)
+    (folder / name).unlink()
+    with pytest.raises(store.StoreError, match="cannot be read|no manifest"):
+        store.load(folder)
+
+
+def test_a_newer_format_is_named(tmp_path: Path, saved: Path) -> None:
+    folder = shutil.copytree(saved, tmp_path / "run")
+    manifest = json.loads((folder / "manifest.json").read_text())
+    (folder / "manifest.json").write_text(json.dumps(manifest | {"format": 2}))
+    with pytest.raises(store.StoreError, match="format 2 and this version of dpsep reads format 1"):
+        store.load(folder)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"format": 1}', '{"format": 1, "files": []}'])
+def test_what_is_no_manifest_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "manifest.json").write_text(text)
+    with pytest.raises(store.StoreError):
+        store.load(tmp_path)
+
+
+def test_numbers_that_json_lacks_are_kept(tmp_path: Path) -> None:
+    values = np.array([np.inf, -np.inf, np.nan, -0.0, 5e-324, 0.1])
+    packed = json.loads(json.dumps(store._pack(values), allow_nan=False))
+    assert store._unpack(packed).tobytes() == values.tobytes()

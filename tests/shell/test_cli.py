@@ -1,0 +1,66 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import dpsep
+
+from .help import call
+
+HEAVY = ("jax", "sklearn", "polars", "pyarrow", "scipy", "numpy")
+
+
+def test_help_imports_nothing_heavy() -> None:
+    script = (
+        "import sys, dpsep.cli\n"
+        "from typer.testing import CliRunner\n"
+        "assert CliRunner().invoke(dpsep.cli.app, ['fit', '--help']).exit_code == 0\n"
+        f"print([name for name in {HEAVY} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_the_version_is_the_packages() -> None:
+    assert call("--version").output == f"dpsep {dpsep.__version__}\n"
+
+
+@pytest.mark.parametrize("command", ["demo", "fit", "predict", "check", "schema", "bench", "ledger"])
+def test_every_command_has_help(command: str) -> None:
+    assert call(command, "--help").exit_code == 0
+
+
+def test_an_unknown_command_is_a_wrong_call() -> None:
+    assert call("fitt").exit_code == 2
+
+
+def test_an_error_that_is_nobodys_mistake_shows_no_message_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: object) -> None:
+        float("a secret cell")
+
+    (tmp_path / "t.csv").write_text("a,b\n1,2\n")
+    monkeypatch.setattr("dpsep.data.read_table", fail)
+    done = call("check", tmp_path / "t.csv")
+    assert done.exit_code == 1
+    assert "ValueError" in done.stderr
+    assert "secret" not in done.stderr
+    assert "secret" in call("--debug", "check", tmp_path / "t.csv").stderr
+    monkeypatch.setenv("DPSEP_DEBUG", "1")
+    assert "Traceback" in call("check", tmp_path / "t.csv").stderr
+
+
+def test_bench_gets_its_cases_and_gives_its_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[object] = []
+
+    class Bench:
+        @staticmethod
+        def run(cases: list[str], quick: bool, json_path: Path | None) -> int:
+            seen.extend([cases, quick, json_path])
+            return 1
+
+    monkeypatch.setitem(sys.modules, "dpsep.bench", Bench)
+    assert call("bench", "--quick", "--json", "rows.json", "linear").exit_code == 1
+    assert seen == [["linear"], True, Path("rows.json")]
