@@ -61,11 +61,8 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    rich_markup_mode=None,
 )
-ledger_app = typer.Typer(
-    help="Make a privacy ledger and look at it.", no_args_is_help=True, rich_markup_mode=None
-)
+ledger_app = typer.Typer(help="Make a privacy ledger and look at it.", no_args_is_help=True)
 app.add_typer(ledger_app, name="ledger")
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
@@ -228,6 +225,19 @@ def bench(
     from dpsep.bench import run
 
     raise typer.Exit(run(cases=list(cases or ()), quick=quick, json_path=json_path))
+
+
+@app.command()
+def paper(
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="accounting, or all.")],
+    json_path: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write the rows to a file.")
+    ] = None,
+) -> None:
+    """Reproduce a table of the paper: printed, as written, as accounted, ours."""
+    from dpsep.shell import paper as work
+
+    work.run(table, json_path)
 
 
 @ledger_app.command()

@@ -103,9 +103,9 @@ def check_charge() -> None:
     seen: list[float] = []
     sums = Reader.sums
 
-    def tapped(self: Any, *arguments: Any) -> Any:
+    def tapped(self: Any, contribution: Any, blocks: Any, public: Any, rows: Any) -> Any:
         seen.append(ledger.spent().epsilon)
-        return sums(self, *arguments)
+        return sums(self, contribution, blocks, public, rows)
 
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -169,10 +169,9 @@ def check_resume() -> None:
         folder = Path(name)
         ledger = Ledger(folder / "ledger", epsilon=5.0, delta=1e-2)
         make = maker("probit", ledger=ledger, checkpoint=folder / "run", steps=4)
-        try:
+        with contextlib.suppress(KeyboardInterrupt):
             make().fit(X, y, on_step=die)
-        except KeyboardInterrupt:
-            once = ledger.spent().epsilon
+        once = ledger.spent().epsilon
         fitted = make().fit(X, y)
         kinds = [row.kind for row in ledger.rows()]
         assert kinds == ["create", "charge", "failed", "extra-step", "finished"]

@@ -130,8 +130,9 @@ def fresh() -> Iterator[None]:
 
 
 def _forget() -> None:
-    grid.chunk_rows.clear_cache()
-    grid.chunk_sums.clear_cache()
+    compiled: tuple[Any, ...] = (grid.chunk_rows, grid.chunk_sums)
+    for function in compiled:
+        function.clear_cache()
 
 
 def broken(change: Change) -> Any:

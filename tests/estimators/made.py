@@ -14,9 +14,9 @@ from dpsep import (
 )
 
 ROWS, COLUMNS = 400, 2
-BOUNDS = {"bounds": (-1.0, 1.0)}
-BINARY = BOUNDS | {"classes": [-1.0, 1.0]}
-LINEAR = BOUNDS | {"target_bounds": (-4.0, 4.0)}
+BOUNDS: dict[str, Any] = {"bounds": (-1.0, 1.0)}
+BINARY: dict[str, Any] = BOUNDS | {"classes": [-1.0, 1.0]}
+LINEAR: dict[str, Any] = BOUNDS | {"target_bounds": (-4.0, 4.0)}
 ALL: list[tuple[Any, dict[str, Any]]] = [
     (LinearRegression, LINEAR),
     (LogisticRegression, BINARY),

@@ -103,7 +103,8 @@ def test_parameters_are_kept_cloned_and_set(maker, declared):
     model = maker(epsilon=3.0, steps=4, **declared)
     parameters = model.get_params()
     assert parameters["epsilon"] == 3.0
-    assert clone(model).get_params() == parameters
+    twin: Any = clone(model)
+    assert twin.get_params() == parameters
     assert model.set_params(epsilon=0.5).epsilon == 0.5
     with pytest.raises(NotFittedError):
         model.predict(table(maker)[0])

@@ -46,7 +46,7 @@ def direct(x: np.ndarray, y: np.ndarray, clip: float, prior_scale: float) -> sta
 
 def test_a_fit_with_a_clip_is_clipped_sep_bit_for_bit():
     x, y = table(ProbitRegression)
-    model = ProbitRegression(private=False, clip=1.2, prior_scale=1.5, **BINARY).fit(x, y)
+    model: Any = ProbitRegression(private=False, clip=1.2, prior_scale=1.5, **BINARY).fit(x, y)
     state = direct(x, y, 1.2, 1.5)
     np.testing.assert_array_equal(model.coef_[0], state.mean[1:])
     np.testing.assert_array_equal(model.intercept_[0], state.mean[0])
@@ -134,7 +134,7 @@ def test_learned_noise_finds_the_residual_variance_and_predicts_by_integrating_o
     def density(log_tau: float, i: int) -> float:
         # Gamma density of tau times tau (the Jacobian), times the normal density of y.
         log_gamma = shape * math.log(rate) + shape * log_tau - rate * math.exp(log_tau) - math.lgamma(shape)
-        return math.exp(log_gamma) * norm.pdf(y[i], mean[i], math.sqrt(v[i] + math.exp(-log_tau)))
+        return math.exp(log_gamma) * float(norm.pdf(y[i], mean[i], math.sqrt(v[i] + math.exp(-log_tau))))
 
     centre = math.log(shape / rate)
     for i, value in enumerate(model.log_predictive_density(x[:3], y[:3])):

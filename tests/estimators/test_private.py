@@ -35,7 +35,7 @@ class Watched:
 
 def gaussian_delta(epsilon: float, mu: float) -> float:
     """Delta of a mu-GDP mechanism (Balle and Wang 2018, theorem 8)."""
-    return norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu)
+    return float(norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu))
 
 
 def ledger_at(folder: Any, epsilon: float = 1.0) -> Ledger:
@@ -93,7 +93,7 @@ def test_the_paper_s_update_runs_under_privacy():
 def test_a_seed_repeats_the_result_and_marks_it_not_for_release():
     x, y = table(LogisticRegression)
     with pytest.warns(PrivacyLeakWarning, match="random_state"):
-        model = LogisticRegression(random_state=3, **BINARY).fit(x, y)
+        model: Any = LogisticRegression(random_state=3, **BINARY).fit(x, y)
     again, other = seeded(LogisticRegression, 3, **BINARY), seeded(LogisticRegression, 4, **BINARY)
     np.testing.assert_array_equal(model.coef_, again.coef_)
     assert not np.array_equal(model.coef_, other.coef_)

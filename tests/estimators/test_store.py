@@ -30,10 +30,19 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("kind", TARGETS)
-@pytest.mark.parametrize("private", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "private"),
+    [
+        (LinearRegression, True),
+        (PoissonRegression, False),
+        (LogisticRegression, True),
+        (ProbitRegression, False),
+    ],
+)
 def test_an_estimator_comes_back_bit_for_bit(tmp_path: Path, kind: Any, private: bool) -> None:
-    classes = {"classes": np.unique(TARGETS[kind])} if kind in (LogisticRegression, ProbitRegression) else {}
+    classes: dict[str, Any] = (
+        {"classes": np.unique(TARGETS[kind])} if kind in (LogisticRegression, ProbitRegression) else {}
+    )
     model = kind(private=private, bounds=(np.array([-1, -1]), 1.0), **classes)
     frame = pl.DataFrame(X, schema=["a", "b"])
     model.fit(frame, TARGETS[kind])
@@ -88,7 +97,7 @@ def test_one_changed_byte_is_noticed(tmp_path: Path, saved: Path, name: str) -> 
     with pytest.raises(store.StoreError, match="was changed"):
         store.load(folder)
     (folder / name).unlink()
-    with pytest.raises(store.StoreError, match="cannot be read|no manifest"):
+    with pytest.raises(store.StoreError, match=r"cannot be read|no manifest"):
         store.load(folder)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.stats import norm
 
 from dpsep.families import Gamma, Gaussian
-from dpsep.inference import stable
+from dpsep.inference import sep, stable
 from dpsep.models import LearnedNoise
 from dpsep.models.glm import Columns, GLMContribution, LinearContribution
 from dpsep.privacy.grid import Block
@@ -41,7 +41,8 @@ def identity(columns: int | None = None) -> Any:
 
 def settings(precision: float = 1.0, *, noise: bool = False, **others: Any) -> stable.Settings:
     """Isotropic prior about zero; with `noise`, Gamma(2, 1/2) for the noise precision."""
-    prior: Any = Gamma(np.asarray(1.0), np.asarray(0.5)) if noise else None
+    shape: Any = np.asarray(1.0)
+    prior = Gamma(shape, shape / 2) if noise else None
     values: dict[str, Any] = {
         "prior_mean": np.zeros(WEIGHTS),
         "prior_precision": precision * np.eye(WEIGHTS),
@@ -68,6 +69,12 @@ def open_gate(
         blocks.append(Block("noise", 2, math.inf, 0.05))
         contribution = LinearContribution(likelihood, intercept=False)
     return OpenGate(records, blocks, contribution)
+
+
+def factor_gate(model: Any, records: Any, size: int, clip: float = math.inf) -> OpenGate:
+    """Sums for the paper's own update, of `size` flat natural parameters."""
+    contribution: Any = sep.FactorContribution(model)
+    return OpenGate(records, [Block("factor", size, clip)], contribution)
 
 
 def refreshed(model: Any, prior: Any, q: Any, records: tuple[np.ndarray, np.ndarray]) -> Any:

@@ -17,10 +17,8 @@ from dpsep.models import (
     ProbitLikelihood,
     WeightsAndNoise,
 )
-from dpsep.privacy.grid import Block
-from dpsep.privacy.open_gate import OpenGate
 
-from .sep_help import ROWS, WEIGHTS, probit_factor, problem, refreshed
+from .sep_help import ROWS, WEIGHTS, factor_gate, probit_factor, problem, refreshed
 from .test_ep import fair
 
 SIZE = WEIGHTS + WEIGHTS * (WEIGHTS + 1) // 2
@@ -118,8 +116,7 @@ def test_the_batch_form_with_learned_noise_comes_to_rest_where_the_posterior_rep
 def batch(model: Any, prior: Any, records: Any, size: int, steps: int = 60) -> Any:
     """Damped batch form: gamma = N / 2 with all records in every step moves theta half of the way."""
     settings = sep.Settings(prior, ROWS, gamma=ROWS / 2)
-    gate = OpenGate(records, [Block("factor", size, math.inf)], sep.FactorContribution(model))
-    return sep.posterior(settings, sep.run_gate(gate, settings, steps))
+    return sep.posterior(settings, sep.run_gate(factor_gate(model, records, size), settings, steps))
 
 
 def test_one_record_a_step_with_falling_gamma_ends_at_the_same_fixed_point():
@@ -151,8 +148,7 @@ def test_it_agrees_with_expectation_propagation_and_monte_carlo_on_the_affairs_s
         prior = Gaussian.isotropic(x.shape[1])
         d = x.shape[1]
         settings = sep.Settings(prior, len(x), gamma=len(x) / 2)
-        block = Block("factor", d + d * (d + 1) // 2, math.inf)
-        gate = OpenGate((x, y), [block], sep.FactorContribution(GLM(likelihood)))
+        gate = factor_gate(GLM(likelihood), (x, y), d + d * (d + 1) // 2)
         q = sep.posterior(settings, sep.run_gate(gate, settings, 60))
         draws = nuts.run(likelihood, prior, (x, y), jax.random.key(0), draws=1500, warmup=200, chains=2)
         deviation = np.sqrt(np.diag(draws.covariance))
@@ -169,7 +165,7 @@ def test_the_batch_form_behind_a_gate_clips_as_steps_one_by_one_do():
     records = x[:1], y[:1]
     with jax.enable_x64(True):
         settings = sep.Settings(Gaussian.isotropic(WEIGHTS), 1, gamma=0.5, clip=0.2)
-        gate = OpenGate(records, [Block("factor", SIZE, 0.2)], sep.FactorContribution(PROBIT))
+        gate = factor_gate(PROBIT, records, SIZE, 0.2)
         one = sep.run_gate(gate, settings, 4)
         two = sep.run(PROBIT, settings, records, np.zeros(4, int))
         np.testing.assert_allclose(one.factor.eta, two.factor.eta, atol=4 * gate.blocks[0].unit)
@@ -183,9 +179,7 @@ def test_a_clip_of_zero_returns_the_prior_exactly():
         settings = sep.Settings(prior, ROWS, gamma=ROWS, clip=0.0)
         for state in (
             sep.run(PROBIT, settings, records, np.arange(20)),
-            sep.run_gate(
-                OpenGate(records, [Block("factor", SIZE, 0.0)], sep.FactorContribution(PROBIT)), settings, 3
-            ),
+            sep.run_gate(factor_gate(PROBIT, records, SIZE, 0.0), settings, 3),
         ):
             q = sep.posterior(settings, state)
             np.testing.assert_array_equal(q.eta, prior.eta)

@@ -26,11 +26,9 @@ def public(seed: int = 0, d: int = 4) -> tuple[Public, np.ndarray, Gaussian]:
     factor = np.linalg.cholesky(precision)
     mean, centre = 0.3 * rng.normal(size=d), 0.3 * rng.normal(size=d)
     columns = d - 1
-    features: Any = Columns(
-        np.full(columns, -2.0), np.full(columns, 3.0), np.full(columns, 0.5), np.full(columns, 2.5)
-    )
-    outcome: Any = Columns(*(np.float64(part) for part in (-np.inf, np.inf, 0.0, 1.0)))
-    noise: Any = Gamma(np.asarray(19.0), np.asarray(12.0))
+    features = Columns(*(jnp.full(columns, part) for part in (-2.0, 3.0, 0.5, 2.5)))
+    outcome = Columns(*(jnp.asarray(part) for part in (-jnp.inf, jnp.inf, 0.0, 1.0)))
+    noise = Gamma(jnp.asarray(19.0), jnp.asarray(12.0))
     values: Any = (features, outcome, np.linalg.inv(factor), mean, centre, noise)
     return Public(*values), factor, Gaussian(jnp.asarray(precision @ mean), jnp.asarray(precision))
 
@@ -125,7 +123,7 @@ def test_an_outcome_outside_the_support_marks_the_record(likelihood, y):
 def test_without_an_intercept_no_column_is_added():
     with jax.enable_x64(True):
         values, _, _ = public(d=4)
-        wide: Any = Columns(*(np.concatenate([part, part[:1]]) for part in values.features))
+        wide = Columns(*(jnp.concatenate([part, part[:1]]) for part in values.features))
         mean, root = GLMContribution(ProbitLikelihood(), intercept=False)(
             values._replace(features=wide), (jnp.zeros((2, 4)), jnp.ones(2))
         )

@@ -6,7 +6,10 @@ from dpsep.privacy.accounting import gaussian_epsilon
 
 @pytest.fixture(scope="module")
 def mixture():
-    return {(row["epsilon"], row["source"], row["relation"], row["metric"]): row["mean"] for row in rows(("mixture",))}
+    return {
+        (row["epsilon"], row["source"], row["relation"], row["metric"]): row["mean"]
+        for row in rows(("mixture",))
+    }
 
 
 def test_the_accounted_noise_is_that_of_the_findings_in_units_of_the_sensitivity(mixture):

@@ -5,6 +5,7 @@ import math
 import os
 import pickle
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -121,9 +122,9 @@ def test_tables_larger_than_a_chunk_sum_to_the_same_as_their_pieces() -> None:
 
 def test_narrow_floats_and_integers_are_summed_as_the_doubles_they_are() -> None:
     rows = np.round(vectors(ROWS, 3, 2.0)).astype(np.float32)
+    kinds: tuple[Any, ...] = (np.float32, np.float64, np.int16)
     totals = [
-        Reader((rows.astype(kind),)).sums(Parts(), FLAT, ONE, np.arange(ROWS))[0].tolist()
-        for kind in (np.float32, np.float64, np.int16)
+        Reader((rows.astype(kind),)).sums(Parts(), FLAT, ONE, np.arange(ROWS))[0].tolist() for kind in kinds
     ]
     assert totals[0] == totals[1] == totals[2]
 

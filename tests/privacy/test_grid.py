@@ -80,6 +80,19 @@ def test_sums_equal_those_of_python_integers() -> None:
         assert exact == [int(value) for value in total]
 
 
+@pytest.mark.parametrize("size", [1, 2, 7, 33, 85])
+def test_matrix_kernels_of_any_size_add_integers_exactly(size: int) -> None:
+    whole = np.random.default_rng(size).integers(-(2**15), 2**15, (2048, size))
+    whole //= math.ceil(math.sqrt(size))  # within the clip, so that every row passes
+    blocks = (Block("flat", size, 1.0, 0.5), Block("outer", size, 1.0, 0.5, "outer"))
+    passed = np.ones(len(whole), bool)
+    with jax.enable_x64(True):
+        rows = tuple((whole.astype(np.float64), passed) for _ in blocks)
+        flat, outer = (np.asarray(total) for total in chunk_sums(blocks, rows))
+    assert (flat == whole.sum(axis=0)).all()
+    assert (outer == whole.T @ whole).all()
+
+
 def test_a_full_chunk_of_the_largest_rows_sums_exactly() -> None:
     rows = 4096
     u = np.full((rows, 1), 1.0)

@@ -1,4 +1,5 @@
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -29,34 +30,34 @@ def test_the_survey_lies_within_the_declared_bounds() -> None:
 
 
 @pytest.mark.usefixtures("survey")
-def test_the_demo_writes_a_picture_and_a_ledger_each_time_anew(tmp_path: Path) -> None:
-    for _ in range(2):
-        done = call("demo", "--out", tmp_path / "out", "--json")
-        assert done.exit_code == 0, done.output
-        document = json.loads(done.stdout)
-        assert sorted(item.name for item in (tmp_path / "out").iterdir()) == ["demo.png", "study.db"]
-        assert (tmp_path / "out" / "demo.png").read_bytes().startswith(PNG)
-        ledger = Ledger(tmp_path / "out" / "study.db")
-        assert [row.kind for row in ledger.rows()][1:] == ["charge", "finished"] * 2
-        assert document["ledger"]["spent"]["epsilon"] == ledger.spent().epsilon <= 2.0
+def test_the_demo_writes_a_picture_and_a_ledger_each_time_anew_and_tells_what_was_spent(
+    tmp_path: Path,
+) -> None:
+    done = call("demo", "--out", tmp_path / "out", "--json")
+    assert done.exit_code == 0, done.output
+    document = json.loads(done.stdout)
+    ledger = Ledger(tmp_path / "out" / "study.db")
+    assert document["ledger"]["spent"]["epsilon"] == ledger.spent().epsilon <= 2.0
     for model in document["models"]:
         assert len(model["private"]) == len(model["not_private"]) == 10
         assert all(0 < row["noise_share"] < 1 for row in model["private"])
         assert model["privacy"]["secure"] is True
         assert model["privacy"]["leaks"] == []
 
-
-@pytest.mark.usefixtures("survey")
-def test_the_demo_tells_what_was_spent(tmp_path: Path) -> None:
     done = call("demo", "--out", tmp_path / "out", "--epsilon", 2)
     assert done.exit_code == 0, done.output
     assert done.stdout.count("differentially private for each record") == 2
     assert "private (epsilon 2)" in done.stdout
     assert "one person-year" in done.stdout
+    again = Ledger(tmp_path / "out" / "study.db")
+    assert again.id != ledger.id
+    assert [row.kind for row in again.rows()][1:] == ["charge", "finished"] * 2
+    assert sorted(item.name for item in (tmp_path / "out").iterdir()) == ["demo.png", "study.db"]
+    assert (tmp_path / "out" / "demo.png").read_bytes().startswith(PNG)
 
 
 def test_a_missing_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "statsmodels.datasets", None)
+    monkeypatch.setitem(sys.modules, "statsmodels.datasets", None)
     done = call("demo", "--out", tmp_path / "out")
     assert done.exit_code == 2
     assert "pip install 'dpsep[demo]'" in done.stderr

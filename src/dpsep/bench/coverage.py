@@ -121,13 +121,14 @@ def simulate(
 
 
 def _estimator(kind: Kind, **parameters: Any) -> Any:
-    parameters = {"bounds": (-REACH, REACH)} | parameters
+    parameters.setdefault("bounds", (-REACH, REACH))
     if kind == "linear":
-        return LinearRegression(**({"target_bounds": (-TARGET, TARGET)} | parameters))
+        parameters.setdefault("target_bounds", (-TARGET, TARGET))
+        return LinearRegression(**parameters)
     if kind == "poisson":
         return PoissonRegression(**parameters)
-    maker = LogisticRegression if kind == "logistic" else ProbitRegression
-    return maker(**({"classes": [-1.0, 1.0]} | parameters))
+    parameters.setdefault("classes", [-1.0, 1.0])
+    return LogisticRegression(**parameters) if kind == "logistic" else ProbitRegression(**parameters)
 
 
 def _row(errors: Array, sd: Array, base: Array, level: float) -> dict[str, float]:

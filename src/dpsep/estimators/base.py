@@ -77,6 +77,7 @@ class LinearWeights(BaseEstimator):
     """
 
     _classifier = False
+    _reach = 0.85
 
     def __init__(
         self,
@@ -163,7 +164,7 @@ class LinearWeights(BaseEstimator):
                 lambda: self._records(X, y),
                 epsilon=float(self.epsilon),
                 delta=float(self.delta),
-                relation=self.relation,
+                relation=cast(Relation, self.relation),
                 sampling=self._sampling(),
                 ledger=cast(Ledger | None, as_ledger(self.ledger)),
                 checkpoint=None if self.checkpoint is None else Checkpoint(self.checkpoint),
@@ -266,6 +267,7 @@ class LinearWeights(BaseEstimator):
             steps=None if self.steps is None else int(self.steps),
             curvature=float(getattr(likelihood, "curvature_guess", 4.0)),
             cap=2.0,
+            reach=self._reach,
         )
 
     def _clip(self) -> float | None:

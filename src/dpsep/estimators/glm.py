@@ -283,6 +283,8 @@ class PoissonRegression(RegressorMixin, LinearWeights):
         tags.target_tags.positive_only = True
         return tags
 
+    _reach = 2.0  # counts vary more than a Poisson model says; a tight clip would bias what it fits
+
     @overload
     def predict(self, X: Any, return_std: Literal[False] = False) -> Array: ...
     @overload

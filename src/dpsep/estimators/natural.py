@@ -1,4 +1,4 @@
-"""The paper's own update (`dpsep.inference.sep`) behind the estimators: its blocks, and its run through a gate.
+"""The paper's own update (`dpsep.inference.sep`) behind the estimators: its blocks, and its run.
 
 **Privacy.** One block, the flat natural parameters of a record's local factor in the paper's own coordinates,
 clipped to C. A record with a bad cell or outcome yields NaN, which the gate turns into zero.

@@ -6,9 +6,10 @@ One configuration for every data set, a function of N, the dimension d, epsilon,
 precision part about d / N when records weigh alike. Clips are multiples of these. A larger multiple c loses
 less to clipping, which no interval accounts for, and costs noise, which the intervals know. The noise of the
 final mean is sigma_1 c sqrt(d / N) posterior standard deviations in each direction (sigma_1: all of the
-budget's share in one release), so c is the largest multiple, within [1.5, 10], that keeps this below 0.85.
-The noise of the final precision has spectral norm about sigma_1 c (d / N) sqrt(2 d) relative to the truth; it
-is kept below 0.15, within [1, 10].
+budget's share in one release), so c is the largest multiple, within [1.5, 12 reach], that keeps this below
+`reach`: 0.85, and 2 for counts, whose residuals have tails far beyond what the model expects of them. The
+noise of the final precision has spectral norm about sigma_1 c (d / N) sqrt(2 d) relative to the truth; it is
+kept below 0.15, within [1, 10].
 
 *Steps.* Sixteen full passes, of which seven are forgotten (`dpsep.inference.stable`): enough for the geometry
 to tighten by several orders of magnitude, few enough for the noise of each to leave a direction.
@@ -66,6 +67,7 @@ def plan(
     learned_noise: bool = False,
     sensitivity: float = 1.0,
     budget: float = 1.0,
+    reach: float = 0.85,
     steps: int | None = None,
     clip: float | None = None,
 ) -> Plan:
@@ -83,6 +85,8 @@ def plan(
         1 under zero-out, 2 under replace-one.
     budget
         Share of the budget left for the fit.
+    reach
+        Most noise of the final mean, in posterior standard deviations, that a larger clip may cost.
     steps
         Another number of releases.
     clip
@@ -97,7 +101,7 @@ def plan(
     sigma = sensitivity / (gaussian_mu(epsilon, delta) * math.sqrt(budget))
     load = dimension / records
     if clip is None:
-        mean = _within(0.85 * math.sqrt(shares[0]) / (sigma * math.sqrt(load)), 1.5, 10.0)
+        mean = _within(reach * math.sqrt(shares[0]) / (sigma * math.sqrt(load)), 1.5, 12.0 * reach)
         precision = _within(
             0.15 * math.sqrt(shares[1]) / (sigma * load * math.sqrt(2 * dimension)), 1.0, 10.0
         )

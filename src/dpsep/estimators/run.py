@@ -67,6 +67,8 @@ class Task(NamedTuple):
         Public guess of the local factors' precision.
     cap
         Longest step of the mean, as a change of the predictor; infinite for none.
+    reach
+        How much noise a larger clip may cost (`dpsep.estimators.plan`).
     """
 
     likelihood: Any
@@ -80,6 +82,7 @@ class Task(NamedTuple):
     steps: int | None
     curvature: float
     cap: float
+    reach: float = 0.85
 
     @property
     def dimension(self) -> int:
@@ -129,6 +132,7 @@ def design_schedule(
         learned_noise=task.learned_noise,
         sensitivity=sensitivity,
         budget=budget,
+        reach=task.reach,
         steps=task.steps,
         clip=task.clip,
     )
@@ -299,9 +303,10 @@ def _columns(scaling: Scaling) -> Columns:
 
 
 def _column(scaling: Scaling) -> Columns:
-    return Columns(
-        *(np.float64(part[0]) for part in (scaling.low, scaling.high, scaling.centre, scaling.scale))
+    low, high, centre, scale = (
+        np.float64(part[0]) for part in (scaling.low, scaling.high, scaling.centre, scaling.scale)
     )
+    return Columns(low, high, centre, scale)  # pyright: ignore[reportArgumentType]
 
 
 def _own_scaling(values: NDArray[np.floating]) -> Scaling:

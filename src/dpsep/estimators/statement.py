@@ -58,11 +58,11 @@ class PrivacyStatement:
             "replace-one": "had that record been any other",
         }[self.relation]
         text = (
-            f"This result is ({self.epsilon:.4g}, {self.delta:.4g})-differentially private for each {self.unit} "
-            f"({self.relation}): whatever a reader concludes about one {self.unit} from it would have been up to "
-            f"e^{self.epsilon:.3g} times as likely {other}, except with probability {self.delta:.2g}. "
-            f"It was computed from {self.steps} noisy sums ({self.sampling}; noise {self.sigma:.4g} times the "
-            f"clip; {self.accountant}); columns were scaled by {self.scaling}."
+            f"This result is ({self.epsilon:.4g}, {self.delta:.4g})-differentially private for each "
+            f"{self.unit} ({self.relation}): whatever a reader concludes about one {self.unit} from it would "
+            f"have been up to e^{self.epsilon:.3g} times as likely {other}, except with probability "
+            f"{self.delta:.2g}. It was computed from {self.steps} noisy sums ({self.sampling}; noise "
+            f"{self.sigma:.4g} times the clip; {self.accountant}); columns were scaled by {self.scaling}."
         )
         if self.leaks:
             text += " Outside this guarantee: " + "; ".join(self.leaks)

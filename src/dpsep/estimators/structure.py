@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import DataConversionWarning
+from sklearn.utils import assert_all_finite
 from sklearn.utils.multiclass import check_classification_targets
 
 from dpsep.data import TableError, as_matrix
@@ -116,6 +117,7 @@ def declared_classes(classes: Any, y: Any, *, private: bool, strict: bool) -> ND
                 strict=strict,
             )
         else:
+            assert_all_finite(np.asarray(y), input_name="y")
             check_classification_targets(y)
         values = np.unique(np.asarray(y))
     else:

@@ -82,8 +82,13 @@ class Summed(Protocol):
     """What an algorithm sees of a gate."""
 
     @property
-    def expected_batch(self) -> float: ...
-    def release(self, public: Any) -> dict[str, NDArray[np.float64]]: ...
+    def expected_batch(self) -> float:
+        """Expected rows of a step."""
+        ...
+
+    def release(self, public: Any) -> dict[str, NDArray[np.float64]]:
+        """Return one step's sums, by block name."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -160,7 +165,7 @@ def _scan(model: Model, settings: Settings, records: Any, order: jax.Array) -> S
 
 
 def run_gate(gate: Summed, settings: Settings, steps: int) -> State:
-    """DP-SEP (or clipped SEP in batches, behind an open gate): `steps` releases, each followed by an update."""
+    """DP-SEP (or clipped SEP in batches, behind an open gate): releases, each followed by an update."""
     with jax.enable_x64(True):
         state = init(jax.tree.map(jnp.asarray, settings))
         for _ in range(steps):

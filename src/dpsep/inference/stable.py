@@ -42,12 +42,23 @@ class GateLike(Protocol):
     """What an algorithm sees of a gate."""
 
     @property
-    def records(self) -> int: ...
+    def records(self) -> int:
+        """Public number of records."""
+        ...
+
     @property
-    def expected_batch(self) -> float: ...
+    def expected_batch(self) -> float:
+        """Expected rows of a step."""
+        ...
+
     @property
-    def deviations(self) -> dict[str, float]: ...
-    def release(self, public: Any) -> dict[str, Array]: ...
+    def deviations(self) -> dict[str, float]:
+        """Standard deviation of each block's noise."""
+        ...
+
+    def release(self, public: Any) -> dict[str, Array]:
+        """Return one step's sums, by block name."""
+        ...
 
 
 class Settings(NamedTuple):

@@ -1,16 +1,17 @@
-"""The noise behind the paper's privacy column: what was accounted, what the algorithm as written needs, and ours.
+"""The noise behind the paper's epsilons: what was accounted, what the algorithm as written needs, ours.
 
-Algorithm 3 visits every record once a pass, in random order, one record a step; the text accounts for records drawn
-afresh at each step without replacement (Wang, Balle and Kasiviswanathan 2019), which is amplified by a sampling
-rate of 1/N. These are different mechanisms. For each of the paper's settings and printed epsilons this table has
+Algorithm 3 visits every record once a pass, in random order, one record a step; the text accounts for records
+drawn afresh at each step without replacement (Wang, Balle and Kasiviswanathan 2019), which is amplified by a
+sampling rate of 1/N. These are different mechanisms. For each of the paper's settings and printed epsilons
+this table has
 
-- ``as accounted``: sigma for fresh sampling of one record a step, Renyi accounting, replace-one;
-- ``as written``: sigma for a permutation a pass, one Gaussian release a pass, replace-one; and the epsilon that the
+- ``as accounted``: sigma for fresh sampling of one record a step, Renyi accounting, replace-one; - ``as
+written``: sigma for a permutation a pass, one Gaussian release a pass, replace-one; and the epsilon that the
   accounted sigma really gives in that order;
 - ``ours``: sigma for the same number of passes as full batches, zero-out and replace-one.
 
-Sigma is the noise over the clip norm C in every row (the paper's, over its sensitivity 2C, is half of it under
-replace-one).
+Sigma is the noise over the clip norm C in every row (the paper's, over its sensitivity 2C, is half of it
+under replace-one).
 """
 
 from typing import Any, NamedTuple

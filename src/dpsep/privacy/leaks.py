@@ -4,7 +4,7 @@ import warnings
 
 
 class PrivacyLeakWarning(UserWarning):
-    """Something outside the stated guarantee depends on records, or weakens it; the message says what to do."""
+    """Something outside the guarantee depends on records, or weakens it; the message says what to do."""
 
 
 class PrivacyLeakError(ValueError):

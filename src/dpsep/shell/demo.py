@@ -40,9 +40,9 @@ BOUNDS = {
 """Declared range of each column: what its definition in the survey's documentation allows."""
 LABELS = {
     "intercept": "intercept",
-    "lncoins": "coinsurance rate (log)",
-    "idp": "individual deductible",
-    "lpi": "participation incentive (log)",
+    "lncoins": "coinsurance (log)",
+    "idp": "deductible",
+    "lpi": "incentive (log)",
     "fmde": "spending limit (log)",
     "physlm": "physical limitation",
     "disea": "chronic diseases",
@@ -237,13 +237,11 @@ def _print(answers: Sequence[dict[str, Any]], records: int, epsilon: float) -> N
             )
             for private, plain in zip(answer["private"], answer["not_private"], strict=True)
         ]
-        header = ("coefficient, 90% interval", f"private (epsilon {epsilon:g})", "not private", "DP noise")
+        header = ("90% intervals", f"private (epsilon {epsilon:g})", "not private", "noise")
         print_table(question.title, header, rows)
         print(textwrap.fill(answer["sentence"], 100))
         print()
-    print(
-        "DP noise: the share of the private posterior's variance that privacy adds. The intervals cover the"
-    )
+    print("Noise: the share of the private posterior's variance that privacy adds. The intervals cover the")
     print(
         "noise, not what clipping may shift: counts far from the rest pull less than they do without privacy."
     )

@@ -1,7 +1,7 @@
 """Output of the commands: results on standard output, remarks and progress on standard error.
 
-Progress bars appear on a terminal only. Tables are as wide as they need to be when nobody looks at them on
-one, so that a pipe gets whole lines.
+Progress bars appear on a terminal only. Tables are as wide as they need to be, so that a pipe gets whole
+lines.
 """
 
 import contextlib
@@ -39,14 +39,16 @@ def warn(message: str) -> None:
 
 def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print a table on standard output, its first column to the left and the others to the right."""
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=160)
-    table = Table(title=Text(title), box=box.SIMPLE_HEAD, title_justify="left", title_style="bold")
+    look = {"box": box.SIMPLE_HEAD, "padding": (0, 1, 0, 0), "pad_edge": False}
+    table = Table(title=Text(title), title_justify="left", title_style="bold", **look)
     for place, name in enumerate(header):
         table.add_column(Text(name), justify="right" if place else "left", no_wrap=True)
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
+    needed = Console(width=1000).measure(table).maximum  # a narrow window wraps lines; cells are never cut
+    console = Console(highlight=False)
+    if console.width < needed:
+        console = Console(highlight=False, width=needed)
     console.print(table)
 
 

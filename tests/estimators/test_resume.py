@@ -1,0 +1,166 @@
+"""Resuming: what a checkpoint remembers, and what a resume refuses."""
+
+import shutil
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dpsep import Ledger, ProbitRegression
+from dpsep.estimators.resume import SavedRun
+from dpsep.privacy.checkpoint import Checkpoint, CheckpointError
+from dpsep.privacy.sampling import ShuffledEpochs
+
+X = np.linspace(-1.0, 1.0, 48).reshape(24, 2)
+y = np.where(np.arange(24) % 3, 1, -1)
+
+
+def fit(stop: int | None = None, **more: Any) -> Any:
+    """Fit a small table; die after `stop` releases."""
+
+    def on_step(done: int, total: int) -> None:
+        if done == stop:
+            raise KeyboardInterrupt
+
+    parameters = {"delta": 1e-3, "bounds": (-1, 1), "classes": [-1, 1], "steps": 4} | more
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return ProbitRegression(**parameters).fit(X, y, on_step=on_step)
+
+
+def died(stop: int = 2, **more: Any) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        fit(stop, **more)
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    return Ledger(tmp_path / "ledger", epsilon=9.0, delta=1e-1)
+
+
+def kinds(ledger: Ledger) -> list[str]:
+    return [row.kind for row in ledger.rows()][1:]
+
+
+def test_every_resume_is_charged_one_release(tmp_path: Path, ledger: Ledger) -> None:
+    again: dict[str, Any] = {"ledger": ledger, "checkpoint": tmp_path / "run"}
+    died(1, **again)
+    died(2, **again)
+    model = fit(**again)
+    assert kinds(ledger) == ["charge", "failed", "extra-step", "failed", "extra-step", "finished"]
+    assert model.privacy_.steps == 6
+    assert ledger.spent().epsilon == pytest.approx(model.privacy_.epsilon, rel=1e-9)
+
+
+def test_a_run_whose_releases_are_all_kept_is_not_charged_and_reads_nothing(
+    tmp_path: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = fit(ledger=ledger, checkpoint=tmp_path / "run")
+    spent = ledger.spent()
+
+    def read(*_: Any) -> None:
+        raise AssertionError("a record was read")
+
+    monkeypatch.setattr("dpsep.privacy.gate.Reader.sums", read)
+    second = fit(ledger=ledger, checkpoint=tmp_path / "run")
+    assert ledger.spent() == spent
+    assert second.privacy_.epsilon == first.privacy_.epsilon
+    assert second.coef_.tolist() == first.coef_.tolist()
+
+
+@pytest.mark.parametrize("other", ["none", "another"])
+def test_a_resume_is_charged_to_the_ledger_of_the_run_or_refused(
+    tmp_path: Path, ledger: Ledger, other: str
+) -> None:
+    died(ledger=ledger, checkpoint=tmp_path / "run")
+    new = None if other == "none" else Ledger(tmp_path / "other", epsilon=9.0, delta=1e-1)
+    with pytest.raises(CheckpointError, match="another ledger"):
+        fit(ledger=new, checkpoint=tmp_path / "run")
+    assert new is None or kinds(new) == []
+    assert kinds(ledger) == ["charge", "failed"]
+
+
+def test_a_run_without_a_ledger_cannot_be_finished_on_one(tmp_path: Path, ledger: Ledger) -> None:
+    died(checkpoint=tmp_path / "run")
+    with pytest.raises(CheckpointError, match="another ledger"):
+        fit(ledger=ledger, checkpoint=tmp_path / "run")
+    assert kinds(ledger) == []
+
+
+def test_an_old_copy_of_a_folder_is_refused_before_it_is_charged(tmp_path: Path, ledger: Ledger) -> None:
+    died(ledger=ledger, checkpoint=tmp_path / "run")
+    shutil.copytree(tmp_path / "run", tmp_path / "copy")
+    died(3, ledger=ledger, checkpoint=tmp_path / "run")
+    with pytest.raises(CheckpointError, match="old copy"):
+        fit(ledger=ledger, checkpoint=tmp_path / "copy")
+    assert kinds(ledger).count("extra-step") == 1
+    fit(ledger=ledger, checkpoint=tmp_path / "run")
+
+
+def test_a_copy_of_a_run_that_has_finished_since_is_refused(tmp_path: Path, ledger: Ledger) -> None:
+    def copy_then_go_on(done: int, total: int) -> None:
+        if done == 2:
+            shutil.copytree(tmp_path / "run", tmp_path / "copy")
+
+    model = ProbitRegression(
+        delta=1e-3, bounds=(-1, 1), classes=[-1, 1], steps=4, ledger=ledger, checkpoint=tmp_path / "run"
+    )
+    model.fit(X, y, on_step=copy_then_go_on)
+    with pytest.raises(CheckpointError, match="old copy"):
+        fit(ledger=ledger, checkpoint=tmp_path / "copy")
+
+
+def test_releases_of_a_seeded_run_never_become_fit_for_release(tmp_path: Path) -> None:
+    died(checkpoint=tmp_path / "run", random_state=1)
+    assert not fit(checkpoint=tmp_path / "run").privacy_.secure
+    assert fit(checkpoint=tmp_path / "new").privacy_.secure
+
+
+@pytest.mark.parametrize(
+    "change", [{"delta": 2e-3}, {"update": "natural"}, {"bounds": (-1, 1 + 1e-12)}, {"prior_scale": 3.0}]
+)
+def test_other_settings_are_refused_before_they_are_charged(
+    tmp_path: Path, ledger: Ledger, change: dict[str, Any]
+) -> None:
+    died(ledger=ledger, checkpoint=tmp_path / "run")
+    with pytest.raises(CheckpointError, match="other settings"):
+        fit(ledger=ledger, checkpoint=tmp_path / "run", **change)
+    assert kinds(ledger) == ["charge", "failed"]
+
+
+def test_shuffled_epochs_are_not_resumed_and_not_charged_for_it(tmp_path: Path, ledger: Ledger) -> None:
+    again: dict[str, Any] = {"sampling": ShuffledEpochs(12), "ledger": ledger, "checkpoint": tmp_path / "run"}
+    died(1, **again)
+    with pytest.raises(CheckpointError, match="cannot be resumed"):
+        fit(**again)
+    assert kinds(ledger) == ["charge", "failed"]
+
+
+def test_a_run_that_died_while_scaling_is_not_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("dpsep.privacy.scaling._magnitude_range", die)
+        with pytest.raises(KeyboardInterrupt):
+            fit(bounds=None, checkpoint=tmp_path / "run")
+    with pytest.raises(CheckpointError, match="scaling"):
+        fit(bounds=None, checkpoint=tmp_path / "run")
+
+
+def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
+    pytest.importorskip("fcntl")
+    with SavedRun(Checkpoint(tmp_path), "a"), pytest.raises(CheckpointError, match="in use"):
+        SavedRun(Checkpoint(tmp_path), "a")
+    with SavedRun(Checkpoint(tmp_path), "a") as saved:
+        assert saved.run is None
+
+
+def test_noise_that_does_not_fit_the_grid_is_refused_before_the_charge(ledger: Ledger) -> None:
+    with pytest.raises(ValueError, match="does not fit the grid"):
+        fit(epsilon=1e-6, delta=1e-12, ledger=ledger)
+    assert kinds(ledger) == []
