@@ -176,13 +176,13 @@ def test_the_known_noise_of_the_mean_is_the_noise_it_has():
     gate = open_gate(GaussianLikelihood(6.0), (x, y))
     values = settings(warmup=4, start=np.full(WEIGHTS, 6.0 * ROWS))
     squares = []
-    for seed in range(100):
+    for seed in range(60):
         noisy = NoisyGate(gate, {"mean": 1.0, "precision": 0.03}, seed)
         state = stable.run(noisy, values, 12)
         error = state.mean - exact
         squares.append(error @ np.linalg.solve(stable.noise_covariance(state), error) / WEIGHTS)
-    # The mean of 100 chi-squares of three degrees over three: standard error 0.08.
-    assert np.mean(squares) == pytest.approx(1.0, abs=0.25)
+    # The mean of 60 chi-squares of three degrees over three: standard error 0.11.
+    assert np.mean(squares) == pytest.approx(1.0, abs=0.35)
 
 
 def test_noise_falls_with_the_number_of_releases():

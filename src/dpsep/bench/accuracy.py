@@ -199,7 +199,37 @@ def regression(case: str, X: Array, y: Array, chosen: Sequence[Split], *, draws:
         Peer("AdaSSP", ADD_REMOVE, public, theirs(lambda a, b: peers.adassp(a, b, EPSILON, DELTA, rng=rng))),
         Peer("diffprivlib", PURE, public, theirs(lambda a, b: peers.functional_linear(a, b, EPSILON))),
     ]
+    people += _standardised(X, y, ours, rng)
     return compare(case, people, chosen, draws, ("rmse",))
+
+
+def _standardised(
+    X: Array, y: Array, ours: Callable[..., Callable[[Split], dict[str, float]]], rng: np.random.Generator
+) -> list[Peer]:
+    """AdaSSP in the scaling that suits it (mean and standard deviation as public) and ours beside it."""
+    centre, sd = X.mean(axis=0), X.std(axis=0)
+    sd = np.where(sd > 1e-12 * np.maximum(1.0, np.abs(centre)), sd, 1.0)
+    middle, spread_y = float(y.mean()), float(y.std())
+    public = "public mean and standard deviation of each column of the whole table"
+
+    def adassp(multiple: float) -> Callable[[Split], dict[str, float]]:
+        norm = multiple * math.sqrt(X.shape[1] + 1)
+
+        def score(split: Split) -> dict[str, float]:
+            train, test = split
+            Z, reach = (X - centre) / sd, 2.0 * spread_y
+            target = np.clip((y[train] - middle) / reach, -1.0, 1.0)
+            weights = peers.adassp(Z[train], target, EPSILON, DELTA, rng=rng, norm=norm)
+            return {"rmse": _rmse(middle + reach * peers.linear_predictor(weights, Z[test]), y[test])}
+
+        return score
+
+    bounds, target = (centre - 4 * sd, centre + 4 * sd), (middle - 4 * spread_y, middle + 4 * spread_y)
+    return [
+        Peer("dpsep private, standardised", ZERO_OUT, public, ours(bounds=bounds, target_bounds=target)),
+        Peer("AdaSSP, standardised", ADD_REMOVE, public, adassp(1.0)),
+        Peer("AdaSSP, standardised, wider", ADD_REMOVE, public, adassp(1.5)),
+    ]
 
 
 def compare(

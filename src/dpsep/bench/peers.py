@@ -58,24 +58,34 @@ def least_squares(X: Array, y: Array) -> Array:
 
 
 def adassp(
-    X: Array, y: Array, epsilon: float, delta: float, *, rng: np.random.Generator, rho: float = 0.05
+    X: Array,
+    y: Array,
+    epsilon: float,
+    delta: float,
+    *,
+    rng: np.random.Generator,
+    norm: float | None = None,
+    rho: float = 0.05,
 ) -> Array:
-    """Return AdaSSP's weights, the intercept first, for columns and a target within [-1, 1].
+    """Return AdaSSP's weights, the intercept first, for a target within [-1, 1].
 
     Parameters
     ----------
     X, y
-        Scaled by public bounds; rows with an intercept have norm at most sqrt(d + 1), by which they are
-        divided.
+        Scaled by public numbers.
     epsilon, delta
         The budget, split in three.
     rng
         Source of the noise.
+    norm
+        Rows, the intercept's 1 included, are clipped to this norm; sqrt(d + 1) by default, which columns
+        within [-1, 1] never exceed.
     rho
         Probability with which the ridge may be too small, 0.05 as in the paper.
     """
-    size = math.sqrt(X.shape[1] + 1)
-    A = _with_ones(X) / size
+    size = math.sqrt(X.shape[1] + 1) if norm is None else norm
+    A = _with_ones(X)
+    A = A / np.maximum(size, np.linalg.norm(A, axis=1))[:, None]
     d = A.shape[1]
     sd = 3 * math.sqrt(math.log(6 / delta)) / epsilon
     gram = A.T @ A

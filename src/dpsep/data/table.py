@@ -145,7 +145,7 @@ def as_matrix(X: Any) -> tuple[NDArray[np.float64], list[str] | None]:
         return np.array([[_as_float(cell) for cell in row] for row in array]).reshape(array.shape), None
     if array.dtype.kind not in "biuf":
         raise TableError(f"X has type {array.dtype}; {_HOW_TO_DECLARE}")
-    return array.astype(np.float64), None
+    return np.asarray(array, np.float64), None  # no copy of a table that is doubles already
 
 
 _HOW_TO_DECLARE = (
