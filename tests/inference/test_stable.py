@@ -96,7 +96,7 @@ def test_known_noise_gives_the_conjugate_posterior():
 
 
 @pytest.mark.parametrize(
-    ("model", "limit"), [(LearnedNoise(), 0.1 / ROWS), (ConcentratedNoise(), 4.0 / ROWS)]
+    ("model", "limit"), [(LearnedNoise(), 1e-8), (ConcentratedNoise(), 4.0 / ROWS)]
 )
 def test_with_learned_noise_it_is_a_fixed_point_up_to_one_over_the_shape(model, limit):
     records, values = problem("linear"), settings(noise=True)

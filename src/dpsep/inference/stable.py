@@ -18,7 +18,8 @@ release could not see is not spoiled by it later. Eigenvalues below a fraction `
 raised to it: the geometry tightens by a factor a step until the data, the prior or the noise stops it (the
 idea of CoinPress, Biswas et al. 2020). Each step's Newton target for m is averaged by its information
 Lambda C^-1 Lambda, C the known covariance of the released mean part: a Kalman filter for a constant state.
-The first `warmup` steps only find the way: they are forgotten.
+The first `warmup` steps only find the way: their estimates of the mean and of the noise are forgotten, and
+their precisions lose half of their weight with every further one.
 
 **Privacy.** Post-processing of what a gate released. This file sees no record: it gets a gate's `release` and
 the public numbers beside it.
@@ -167,7 +168,7 @@ def publish(settings: Settings, state: State, records: int) -> tuple[Public, Arr
     factor = np.linalg.cholesky(cavity)
     cavity_mean = cho_solve((factor, True), eta - (eta - eta_0) / records)
     half = solve_triangular(factor, np.eye(len(factor)), lower=True)
-    noise = state.noise
+    noise = _noise_cavity(settings, state, records)
     return Public(settings.features, settings.outcome, half, cavity_mean, state.mean, noise), factor
 
 
@@ -178,6 +179,8 @@ def update(
     up = gate.records / gate.expected_batch
     deviations = {name: value * up for name, value in gate.deviations.items()}
     warm = state.step < settings.warmup
+    # What is held when the first step that counts arrives is the last warm one; it goes too.
+    forget = state.step <= settings.warmup
     scale = state.scale
     fresh = factor @ (up * released["precision"]) @ factor.T / scale
     blur = (factor @ factor.T) * (deviations["precision"] / scale)
@@ -191,9 +194,9 @@ def update(
     length = math.sqrt(float(move @ posterior @ move))
     move *= min(1.0, settings.cap / length) if length > 0 else 1.0
     spread = np.linalg.solve(damped, factor) * deviations["mean"]
-    information, target = _filter(state, state.mean + move, spread, forget=warm)
+    information, target = _filter(state, state.mean + move, spread, forget=forget)
     mean = np.linalg.solve(information, target) if deviations["mean"] > 0 else state.mean + move
-    noise, weight = _noise(settings, state, released, up, deviations, warm, gate.records)
+    noise, weight = _noise(settings, state, released, up, deviations, forget, gate.records)
     moved = float(np.linalg.norm(np.linalg.cholesky(posterior).T @ (mean - state.mean)))
     after = State(mean, geometry, precision, blur, information, target, noise, weight, state.step + 1)
     return after, Info(moved)
@@ -231,6 +234,15 @@ def noise_covariance(state: State) -> Array:
 
 def _gamma(shape: float, rate: float) -> Gamma:
     return Gamma(np.asarray(shape - 1.0), np.asarray(rate))  # pyright: ignore[reportArgumentType]
+
+
+def _noise_cavity(settings: Settings, state: State, records: int) -> Gamma:
+    """Posterior of the noise precision without one of its N factors, as for the weights."""
+    if settings.noise is None:
+        return state.noise
+    shape, rate = float(state.noise.shape), float(state.noise.rate)
+    prior = settings.noise
+    return _gamma(shape - (shape - float(prior.shape)) / records, rate - (rate - float(prior.rate)) / records)
 
 
 def _edge(d: int) -> float:
@@ -292,7 +304,7 @@ def _noise(
     released: dict[str, Array],
     up: float,
     deviations: dict[str, float],
-    warm: bool,
+    forget: bool,
     records: int,
 ) -> tuple[Gamma, float]:
     """Posterior of the noise precision: averages of released factors, within a factor of 20 a step."""
@@ -300,11 +312,11 @@ def _noise(
         return state.noise, 0.0
     shape_part, rate_part = up * released["noise"]
     prior = settings.noise
-    scale = state.scale
+    scale = float(_noise_cavity(settings, state, records).mean)  # what contributions were divided by
     shape = float(prior.shape) + records / 2 + float(np.clip(shape_part, -records / 4, records / 4))
     rate = float(prior.rate) + float(np.clip(rate_part, records / 40, 10.0 * records)) / scale
     weight = 1.0 / deviations["noise"] ** 2 if deviations["noise"] > 0 else 1.0
-    if warm or state.noise_weight == 0 or deviations["noise"] == 0:
+    if forget or state.noise_weight == 0 or deviations["noise"] == 0:
         return _gamma(shape, rate), weight
     total = state.noise_weight + weight
     mix = weight / total

@@ -116,7 +116,7 @@ class Contribution(Protocol):
     Returns one array (rows, size) a block; row i may depend on record i and on ``public`` only.
     """
 
-    def __call__(self, public: Any, chunk: Any) -> tuple[jax.Array, ...]:
+    def __call__(self, public: Any, chunk: Any, /) -> tuple[jax.Array, ...]:
         """Return one array a block."""
         ...
 
