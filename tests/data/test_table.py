@@ -183,7 +183,7 @@ def test_a_matrix_survives_every_kind_of_frame_and_csv(matrix):
     np.testing.assert_array_equal(as_matrix(read(frame.write_csv().encode()))[0], matrix)
 
 
-def test_as_matrix_takes_numbers_of_every_type_and_copies():
+def test_as_matrix_takes_numbers_of_every_type_and_what_it_returns_cannot_change_the_table():
     frame = pd.DataFrame(
         {"a": [True, False], "b": pd.array([1, None], dtype="Int64"), "c": np.array([1, 2], np.float32)}
     )
@@ -193,7 +193,8 @@ def test_as_matrix_takes_numbers_of_every_type_and_copies():
     )
     np.testing.assert_array_equal(as_matrix(decimals)[0], [[1, np.nan, 1], [2, np.nan, 0]])
     given_array = np.ones((2, 2))
-    as_matrix(given_array)[0][:] = 0
+    with pytest.raises(ValueError, match="read-only"):
+        as_matrix(given_array)[0][:] = 0
     assert given_array.sum() == 4
     assert as_matrix(pd.DataFrame([[1, 2]]))[1] is None
 

@@ -95,9 +95,7 @@ def test_known_noise_gives_the_conjugate_posterior():
     np.testing.assert_allclose(stable.posterior(values, state).precision, precision, rtol=1e-10)
 
 
-@pytest.mark.parametrize(
-    ("model", "limit"), [(LearnedNoise(), 1e-8), (ConcentratedNoise(), 4.0 / ROWS)]
-)
+@pytest.mark.parametrize(("model", "limit"), [(LearnedNoise(), 1e-8), (ConcentratedNoise(), 4.0 / ROWS)])
 def test_with_learned_noise_it_is_a_fixed_point_up_to_one_over_the_shape(model, limit):
     records, values = problem("linear"), settings(noise=True)
     state = stable.run(open_gate(model, records), values, 100, 1e-13)

@@ -132,10 +132,8 @@ def as_matrix(X: Any) -> tuple[NDArray[np.float64], list[str] | None]:
         return _frame_matrix(names, series, len(X)), names if text else None
     if hasattr(X, "toarray"):
         raise TableError("X is a sparse matrix; make it dense with X.toarray()")
-    try:
-        array = np.asarray(X)
-    except ValueError:
-        raise TableError("X has rows of different lengths; every record has the same features") from None
+    typed = hasattr(X, "dtype") or hasattr(X, "__array__")
+    array = np.asarray(X) if typed else _rows_of_lists(X)
     if array.ndim != 2:
         raise TableError(
             f"X has {array.ndim} dimensions, expected 2 (records, features); for one feature use "
@@ -145,7 +143,11 @@ def as_matrix(X: Any) -> tuple[NDArray[np.float64], list[str] | None]:
         return np.array([[_as_float(cell) for cell in row] for row in array]).reshape(array.shape), None
     if array.dtype.kind not in "biuf":
         raise TableError(f"X has type {array.dtype}; {_HOW_TO_DECLARE}")
-    return np.asarray(array, np.float64), None  # no copy of a table that is doubles already
+    with np.errstate(over="ignore"):  # a long double beyond a double's range is infinite, not a warning
+        matrix = np.asarray(array, np.float64).view()
+    # A table of doubles is not copied, so what is returned cannot be written to.
+    matrix.flags.writeable = False
+    return matrix, None
 
 
 _HOW_TO_DECLARE = (
@@ -174,8 +176,27 @@ def _frame_matrix(names: list[str], columns: list[Any], height: int) -> NDArray[
 def _as_float(cell: Any) -> float:
     try:
         return float(cell)
-    except (TypeError, ValueError, OverflowError):
+    except Exception:  # whatever a cell's own conversion raises would tell on its record
         return float("nan")
+
+
+def _rows_of_lists(X: Any) -> NDArray[Any]:
+    """Return nested sequences as objects, cell by cell.
+
+    NumPy would choose one type for all by looking at them, so that one text cell made text of every record.
+    """
+    try:
+        rows = [list(row) for row in X]
+    except TypeError:
+        return np.empty(0, object)  # not two-dimensional, which the caller refuses
+    widths = {len(row) for row in rows}
+    if len(widths) > 1:
+        raise TableError("X has rows of different lengths; every record has the same features")
+    table = np.empty((len(rows), widths.pop() if widths else 0), object)
+    for place, row in enumerate(rows):
+        for column, cell in enumerate(row):
+            table[place, column] = cell
+    return table
 
 
 def _content(source: str | Path | IO[bytes]) -> tuple[bytes, str, str | None]:

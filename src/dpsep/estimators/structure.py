@@ -133,18 +133,40 @@ def declared_classes(classes: Any, y: Any, *, private: bool, strict: bool) -> ND
 
 def signs(y: Any, classes: NDArray[Any]) -> Array:
     """Code labels as -1 and +1; an undeclared label becomes NaN, so that its record contributes nothing."""
-    labels = np.asarray(y).reshape(-1)
-    with np.errstate(invalid="ignore"):
-        return np.where(labels == classes[1], 1.0, np.where(labels == classes[0], -1.0, np.nan))
+    labels = _cells(y)
+    if labels.dtype.kind != "O":
+        with np.errstate(invalid="ignore"):
+            return np.where(labels == classes[1], 1.0, np.where(labels == classes[0], -1.0, np.nan))
+    values = [_equals(cell, classes[1]) - _equals(cell, classes[0]) for cell in labels]
+    return np.array([value or np.nan for value in values], np.float64)
 
 
 def numbers(y: Any) -> Array:
     """Return the target as doubles; a cell of an object array that is no number becomes NaN."""
-    values = np.asarray(y).reshape(-1)
-    if values.dtype.kind == "O":
-        return as_matrix(values[:, None])[0][:, 0]
-    if values.dtype.kind not in "fiub":
+    values = _cells(y)
+    if values.dtype.kind not in "Ofiub":
         raise TableError(
             f"the target has type {values.dtype}, which is not numeric; convert it to numbers first."
         )
-    return values.astype(np.float64)
+    return as_matrix(values[:, None])[0][:, 0]
+
+
+def _cells(y: Any) -> NDArray[Any]:
+    """Return a target's values in one dimension, by their declared type; a list has none and gives objects.
+
+    NumPy would choose one type for a whole list by looking at it, so that one odd record changed every other.
+    """
+    if hasattr(y, "dtype") or hasattr(y, "__array__"):
+        return np.asarray(y).reshape(-1)
+    cells = list(y)
+    values = np.empty(len(cells), object)
+    for place, cell in enumerate(cells):
+        values[place] = cell
+    return values
+
+
+def _equals(cell: Any, label: Any) -> bool:
+    try:
+        return bool(cell == label)
+    except Exception:  # whatever a cell's own comparison raises would tell on its record
+        return False
