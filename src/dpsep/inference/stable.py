@@ -36,7 +36,7 @@ from threadpoolctl import threadpool_limits
 from dpsep.families import Gamma, Gaussian
 from dpsep.models.glm import Columns, Public
 
-Array = NDArray[np.float64]
+Array = NDArray[Any]
 
 
 class GateLike(Protocol):
