@@ -169,7 +169,8 @@ def publish(settings: Settings, state: State, records: int) -> tuple[Public, Arr
     cavity_mean = cho_solve((factor, True), eta - (eta - eta_0) / records)
     half = solve_triangular(factor, np.eye(len(factor)), lower=True)
     noise = _noise_cavity(settings, state, records)
-    return Public(settings.features, settings.outcome, half, cavity_mean, state.mean, noise), factor
+    centre: Any = state.mean
+    return Public(settings.features, settings.outcome, half, cavity_mean, centre, noise), factor
 
 
 def update(
