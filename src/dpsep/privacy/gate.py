@@ -51,6 +51,7 @@ from dpsep.privacy.noise import MAX_SD, MIN_SD, SecureStream, WordStream, float_
 from dpsep.privacy.permit import NotCharged, Permit, authorise, describe
 
 __all__ = [
+    "ACCELERATOR_CAPACITY",
     "CAPACITY",
     "Gate",
     "NotCharged",
@@ -65,7 +66,9 @@ __all__ = [
 Records = tuple[NDArray[np.floating], ...]
 """Arrays with one row a record."""
 CAPACITY = 2048
-"""Rows of a compiled chunk."""
+"""Rows of a compiled chunk on a processor, where a chunk should stay in its cache."""
+ACCELERATOR_CAPACITY = 2**16
+"""Rows of a compiled chunk on an accelerator, where each chunk costs a launch."""
 
 
 class Gate:
@@ -179,7 +182,9 @@ def _deviation(mechanism: Mechanism, block: Block) -> float:
 class Reader:
     """Padded chunks of one compiled shape, and exact sums over them."""
 
-    def __init__(self, records: Records, capacity: int = CAPACITY) -> None:
+    def __init__(self, records: Records, capacity: int | None = None) -> None:
+        if capacity is None:
+            capacity = CAPACITY if jax.default_backend() == "cpu" else ACCELERATOR_CAPACITY
         self._records = records
         self._count = len(records[0])
         self._capacity = min(capacity, MAX_ROWS, max(8, -(-self._count // 8) * 8))
