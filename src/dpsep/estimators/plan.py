@@ -11,7 +11,7 @@ budget's share in one release), so c is the largest multiple, within [1.5, 12 re
 noise of the final precision has spectral norm about sigma_1 c (d / N) sqrt(2 d) relative to the truth; it is
 kept below 0.15, within [1, 10].
 
-*Steps.* Sixteen full passes, of which the first six are forgotten (`dpsep.inference.stable`): enough for the
+*Steps.* Sixteen full passes, of which the first seven are forgotten (`dpsep.inference.stable`): enough for the
 geometry to tighten by several orders of magnitude, few enough for the noise of each to leave a direction.
 
 *Where the numbers come from.* A search over steps, shares, floors and clips on made data (one-hot with rare
@@ -28,7 +28,7 @@ from typing import NamedTuple
 from dpsep.privacy.accounting import gaussian_mu
 
 STEPS = 16
-WARMUP = 6
+WARMUP = 7
 NOISE_CLIP = 6.0
 """Clip of the noise-precision part, whose mean is one half."""
 SCALING_SHARE = 0.1
