@@ -11,8 +11,8 @@ budget's share in one release), so c is the largest multiple, within [1.5, 12 re
 noise of the final precision has spectral norm about sigma_1 c (d / N) sqrt(2 d) relative to the truth; it is
 kept below 0.15, within [1, 10].
 
-*Steps.* Sixteen full passes, of which the first seven are forgotten (`dpsep.inference.stable`): enough for the
-geometry to tighten by several orders of magnitude, few enough for the noise of each to leave a direction.
+*Steps.* Sixteen full passes, of which the first seven are forgotten (`dpsep.inference.stable`): enough for
+the geometry to tighten by several orders of magnitude, few enough for the noise of each to leave a direction.
 
 *Where the numbers come from.* A search over steps, shares, floors and clips on made data (one-hot with rare
 categories, collinear, heavy-tailed, small, wide). Adult and five UCI sets were looked at beside it, so their
