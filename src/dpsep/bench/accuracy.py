@@ -30,6 +30,7 @@ from dpsep.data import (
     splits,
 )
 from dpsep.estimators import LinearRegression, LogisticRegression
+from dpsep.privacy.scaling import within
 
 Array = NDArray[np.float64]
 Split = tuple[NDArray[np.int64], NDArray[np.int64]]
@@ -278,12 +279,9 @@ def compare(
 
 
 def within_unit(bounds: tuple[Array, Array]) -> Callable[[Array], Array]:
-    """Map columns by public bounds: 0 stays 0 where it lies within (so categories stay 0 and 1)."""
-    low, high = bounds
-    centre = np.where((low <= 0) & (high >= 0), 0.0, (low + high) / 2)
-    reach = np.maximum(high - centre, centre - low)
-    reach = np.where(reach > 0, reach, 1.0)
-    return lambda X: (np.clip(X, low, high) - centre) / reach
+    """Map columns by public bounds as our own fits do: 0 stays 0 where it lies within."""
+    scaling = within(*bounds)
+    return lambda X: (np.clip(X, scaling.low, scaling.high) - scaling.centre) / scaling.scale
 
 
 def _scikit_logistic(X: Array, y: Array) -> Array:
