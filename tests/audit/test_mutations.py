@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from dpsep.estimators import base, resume, run
+from dpsep.estimators import charged, resume, run
 from dpsep.privacy import gate, grid, permit, sampling
 
 from . import checks
@@ -70,17 +70,17 @@ MUTATIONS: dict[str, tuple[Callable[[], None], tuple[Change, ...]]] = {
     ),
     "the charge is removed": (
         checks.check_charge,
-        (Change(permit, "authorise", "if ledger is not None:", "if False:", (run,)),),
+        (Change(permit, "authorise", "if ledger is not None:", "if False:", (charged,)),),
     ),
     "the charge comes after reading": (
         checks.check_charge,
         (
             Change(
-                run,
-                "fit_private",
+                charged,
+                "charged_run",
                 CHARGE,
                 CHARGE.replace("ledger", "None"),
-                (base,),
+                (run,),
                 (
                     (
                         'ledger.finish(permit.run, "finished")',
@@ -115,7 +115,7 @@ MUTATIONS: dict[str, tuple[Callable[[], None], tuple[Change, ...]]] = {
     ),
     "a lost release is not charged again": (
         checks.check_resume,
-        (Change(run, "_again", "charged if complete else charged + 1", "charged"),),
+        (Change(charged, "_again", "charged if complete else charged + 1", "charged"),),
     ),
 }
 CHECKS = sorted({check for check, _ in MUTATIONS.values()}, key=lambda check: check.__name__)

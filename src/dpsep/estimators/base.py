@@ -18,8 +18,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpsep.data import as_matrix
 from dpsep.estimators import other_methods
+from dpsep.estimators.charged import Spend
 from dpsep.estimators.posterior import Posterior, to_original
-from dpsep.estimators.run import Result, Spend, Task, fit_open, fit_private
+from dpsep.estimators.run import Result, Task, fit_open, fit_private
 from dpsep.estimators.statement import PrivacyStatement, statement
 from dpsep.estimators.structure import Structure, declared_scaling, structure_of, table_shape
 from dpsep.privacy.checkpoint import Checkpoint

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from dpsep.privacy.checkpoint import Checkpoint, CheckpointError
 from dpsep.privacy.gate import Gate
 from dpsep.privacy.ledger import Row
-from dpsep.privacy.scaling import Scaling
 
 try:
     import fcntl
@@ -98,12 +97,9 @@ class SavedRun:
             self._lock.close()
             self._lock = None
 
-    @property
-    def scaling(self) -> Scaling | None:
-        """The private scaling, if it was released and kept."""
-        if "scaling" not in self._arrays:
-            return None
-        return Scaling(*self._arrays["scaling"])
+    def early(self, name: str) -> Array | None:
+        """Return what a part before the fit released under this name, if it was kept."""
+        return self._arrays.get(name)
 
     def begin(self, run: str, *, secure: bool) -> None:
         """Write down, before anything is read, that the run has begun."""
@@ -131,9 +127,9 @@ class SavedRun:
             )
         return charged
 
-    def keep_scaling(self, scaling: Scaling) -> None:
-        """Keep a released scaling."""
-        self._arrays["scaling"] = np.stack(scaling)
+    def keep_early(self, name: str, released: Array) -> None:
+        """Keep what a part before the fit released."""
+        self._arrays[name] = released
         self._write()
 
     def keep(self, released: dict[str, Array]) -> None:

@@ -1,28 +1,23 @@
-r"""A fit from charge to posterior: the order of things that every estimator of linear weights shares.
+r"""A fit of linear weights: what every estimator of them shares.
 
-Private: calibrate the noise from public numbers, charge, then scale the columns (declared bounds, or released
-histograms) and run the algorithm through the gate. Not private: the same algorithm behind an open gate.
-
-A checkpoint holds released vectors and their number, nothing else; a run that resumes computes its state from
-them again. The step that may have been under way when the run died was perhaps read and not kept: it is
-charged once more, as one release more of the same mechanism, before anything is read.
+Private: calibrate the noise from public numbers, charge (`dpsep.estimators.charged`), then scale the columns
+(declared bounds, or released histograms) and run the algorithm through the gate. Not private: the same
+algorithm behind an open gate.
 
 **Privacy.** Everything here but `records()` is public; records go to gates and nowhere else.
 """
 
-import hashlib
-import json
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpsep.estimators import natural as natural_update
+from dpsep.estimators.charged import Run, Spend, charged_run, fingerprint_of
 from dpsep.estimators.plan import SCALING_SHARE, Plan, plan
-from dpsep.estimators.resume import KeptGate, SavedRun
+from dpsep.estimators.resume import KeptGate
 from dpsep.families import Gamma
 from dpsep.inference import stable
 from dpsep.models.concentrated_noise import ConcentratedNoise
@@ -30,14 +25,12 @@ from dpsep.models.glm import Columns, GLMContribution, LinearContribution
 from dpsep.models.linear import GaussianLikelihood
 from dpsep.privacy import scaling as private_scaling
 from dpsep.privacy.accounting import calibrate_schedule
-from dpsep.privacy.checkpoint import Checkpoint, CheckpointError
+from dpsep.privacy.checkpoint import Checkpoint
 from dpsep.privacy.gate import Gate, Records, check_blocks
 from dpsep.privacy.grid import Block
 from dpsep.privacy.ledger import Ledger
 from dpsep.privacy.mechanism import Mechanism, Relation, Schedule
-from dpsep.privacy.noise import SeededStream, WordStream
 from dpsep.privacy.open_gate import OpenGate
-from dpsep.privacy.permit import Permit, authorise, authorise_again, describe
 from dpsep.privacy.sampling import FullBatch, Sampling
 from dpsep.privacy.scaling import Scaling
 
@@ -107,16 +100,6 @@ class Result(NamedTuple):
     steps: int
 
 
-class Spend(NamedTuple):
-    """What a private fit cost and how."""
-
-    permit: Permit
-    schedule: Schedule
-    epsilon: float
-    scaling: str
-    secure: bool
-
-
 def design_schedule(
     task: Task, epsilon: float, delta: float, relation: Relation, sampling: Sampling
 ) -> tuple[Schedule, Plan]:
@@ -176,34 +159,29 @@ def fit_private(
             task.likelihood, task.dimension, task.intercept, task.clip
         )
     check_blocks(schedule.parts[-1], blocks)
-    stream = None if seed is None else SeededStream(seed)
-    fingerprint = _fingerprint(task, schedule, delta, natural)
-    with SavedRun(checkpoint, fingerprint, None if ledger is None else ledger.id) as saved:
-        if saved.run is None:
-            permit = authorise(ledger, schedule, delta)
-            saved.begin(permit.run, secure=stream is None)
-        else:
-            permit = _again(saved, schedule, delta, ledger, secure=stream is None)
-        schedule = permit.schedule
-        try:
-            arrays = records()
-            features, outcome, source = _scalings(task, arrays, schedule, permit, stream, saved)
-            settings = settings_of(task, features, outcome, chosen.warmup)
-            gate = Gate(arrays, schedule.parts[-1], blocks, contribution, permit, stream=stream)
-            kept = KeptGate(gate, saved, on_step)
-            if natural is None:
-                result = _result(task, settings, stable.run(kept, settings, chosen.steps))
-            else:
-                assert isinstance(contribution, natural_update.NaturalContribution)
-                moments = natural_update.run(kept, contribution, settings, natural, task.clip, chosen.steps)
-                result = Result(*moments, features, outcome, chosen.steps)
-        except BaseException:
-            if ledger is not None:
-                ledger.finish(permit.run, "failed")
-            raise
-        if ledger is not None:
-            ledger.finish(permit.run, "finished")
-        return result, Spend(permit, schedule, permit.epsilon, source, gate.secure and saved.secure)
+
+    def work(run: Run) -> tuple[Result, str]:
+        arrays = records()
+        features, outcome, source = _scalings(task, arrays, run)
+        settings = settings_of(task, features, outcome, chosen.warmup)
+        gate = Gate(arrays, run.schedule.parts[-1], blocks, contribution, run.permit, stream=run.stream)
+        kept = KeptGate(gate, run.saved, on_step)
+        if natural is None:
+            return _result(task, settings, stable.run(kept, settings, chosen.steps)), source
+        assert isinstance(contribution, natural_update.NaturalContribution)
+        moments = natural_update.run(kept, contribution, settings, natural, task.clip, chosen.steps)
+        return Result(*moments, features, outcome, chosen.steps), source
+
+    return charged_run(
+        work,
+        schedule,
+        delta,
+        _fingerprint(task, schedule, delta, natural),
+        ledger=ledger,
+        checkpoint=checkpoint,
+        seed=seed,
+        early=("scaling",) if len(schedule.parts) > 1 else (),
+    )
 
 
 def fit_open(task: Task, records: Records, *, max_iter: int, tolerance: float) -> Result:
@@ -268,34 +246,34 @@ def settings_of(task: Task, features: Columns, outcome: Columns, warmup: int) ->
     )
 
 
-def _scalings(
-    task: Task,
-    records: Records,
-    schedule: Schedule,
-    permit: Permit,
-    stream: WordStream | None,
-    saved: SavedRun,
-) -> tuple[Columns, Columns, str]:
+def _scalings(task: Task, records: Records, run: Run) -> tuple[Columns, Columns, str]:
     """Maps of the columns: declared, or released (and kept) through a gate."""
-    if len(schedule.parts) == 1:
+    if len(run.schedule.parts) == 1:
         assert task.feature_scaling is not None
         assert task.outcome_scaling is not None
         return _columns(task.feature_scaling), _column(task.outcome_scaling), "declared bounds"
-    found = saved.scaling
-    if found is None:
-        wanted = []
-        if task.feature_scaling is None:
-            wanted.append(records[0])
-        if task.outcome_scaling is None:
-            wanted.append(records[1])
-        found = private_scaling.estimate(tuple(wanted), schedule.parts[0], permit, stream)
-        saved.keep_scaling(found)
+    wanted = []
+    if task.feature_scaling is None:
+        wanted.append(records[0])
+    if task.outcome_scaling is None:
+        wanted.append(records[1])
+    found = private_scaling_of(tuple(wanted), run)
     features, outcome = task.feature_scaling, task.outcome_scaling
     if features is None:
         features = Scaling(*(part[: task.features] for part in found))
     if outcome is None:
         outcome = Scaling(*(part[-1:] for part in found))
     return _columns(features), _column(outcome), "private histograms, inside epsilon"
+
+
+def private_scaling_of(wanted: Records, run: Run) -> Scaling:
+    """Release bounds of these columns by the first part of the schedule, or take those kept."""
+    kept = run.saved.early("scaling")
+    if kept is not None:
+        return Scaling(*kept)
+    found = private_scaling.estimate(wanted, run.schedule.parts[0], run.permit, run.stream)
+    run.saved.keep_early("scaling", np.stack(found))
+    return found
 
 
 def _columns(scaling: Scaling) -> Columns:
@@ -330,55 +308,11 @@ def _result(task: Task, settings: stable.Settings, state: stable.State) -> Resul
     return Result(state.mean, covariance, extra, noise, settings.features, settings.outcome, state.step)
 
 
-def _again(
-    saved: SavedRun, schedule: Schedule, delta: float, ledger: Ledger | None, *, secure: bool
-) -> Permit:
-    """Charge the release that may have been under way when the run died, and permit the rest.
-
-    A run whose releases are all kept lost none: nothing is charged and nothing will be read.
-    """
-    assert saved.run is not None
-    fit = schedule.parts[-1]
-    complete = saved.releases >= fit.steps
-    if saved.scaling is None and len(schedule.parts) > 1:
-        raise CheckpointError(
-            "the run died before its private scaling was kept; its charge stands and nothing can be resumed. "
-            "Remove the checkpoint folder and start a new run, which is charged anew."
-        )
-    if fit.sampling.restart_interval(fit.records) > 1 and not complete:
-        raise CheckpointError(
-            f"a run with {fit.sampling.describe()} cannot be resumed: a new permutation in the middle of a "
-            "pass is not what was charged. Remove the checkpoint folder and start a new run, charged anew."
-        )
-    charged = saved.lost if ledger is None else saved.check_copy(ledger.rows(), complete=complete)
-    lost = charged if complete else charged + 1
-    if not complete:
-        # Written down before it is charged: a ledger that knows of more than this file betrays an old copy.
-        saved.lost = lost
-        saved.begin(saved.run, secure=secure)
-    permit = authorise_again(
-        ledger, saved.run, _with_extra(schedule, charged), _with_extra(schedule, lost), delta
-    )
-    for part in permit.schedule.parts[:-1]:
-        permit.count(part, part.steps)
-    permit.count(permit.schedule.parts[-1], saved.releases + lost)
-    return permit
-
-
-def _with_extra(schedule: Schedule, extra: int) -> Schedule:
-    last = schedule.parts[-1]
-    return Schedule((*schedule.parts[:-1], replace(last, steps=last.steps + extra)))
-
-
 def _fingerprint(task: Task, schedule: Schedule, delta: float, natural: float | None) -> str:
-    """Hash of the public settings of a run: a checkpoint serves the same settings only."""
     scalings = (task.feature_scaling, task.outcome_scaling)
-    public = {
-        "schedule": describe(schedule, "fit"),
-        "relation": schedule.relation,
-        "delta": delta,
+    settings = {
         "natural": natural,
         "scalings": [None if one is None else [part.tolist() for part in one] for one in scalings],
         "task": [repr(part) for part in task._replace(feature_scaling=None, outcome_scaling=None)],
     }
-    return hashlib.sha256(json.dumps(public, sort_keys=True).encode()).hexdigest()
+    return fingerprint_of(schedule, delta, settings)

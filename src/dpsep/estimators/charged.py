@@ -1,0 +1,160 @@
+r"""A run from charge to end: the order of things that every private fit shares.
+
+Charge, write down that the run has begun, read, and tell the ledger how it ended. A run that died is resumed
+from its checkpoint: released vectors and their number, nothing else, from which the state is computed again.
+The release that may have been under way when it died was perhaps made and not kept: it is charged once more,
+as one release more of the same mechanism, before anything is read.
+
+**Privacy.** *Charge before touch:* ``work`` is called after the charge is durable, and only ``work`` reads.
+The last part of a schedule is the fit, whose releases are kept one by one; the parts before it are kept
+whole, by name, and a run that died within one of them cannot be resumed: its charge stands.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple, TypeVar
+
+from dpsep.estimators.resume import SavedRun
+from dpsep.privacy.checkpoint import Checkpoint, CheckpointError
+from dpsep.privacy.ledger import Ledger
+from dpsep.privacy.mechanism import Schedule
+from dpsep.privacy.noise import SeededStream, WordStream
+from dpsep.privacy.permit import Permit, authorise, authorise_again, describe
+
+Result = TypeVar("Result")
+
+
+class Run(NamedTuple):
+    """What a run works with once it is charged.
+
+    Attributes
+    ----------
+    permit
+        Proof of the charge, which gates ask for.
+    schedule
+        What was charged for.
+    stream
+        Seeded source of noise for experiments; None for a secure one.
+    saved
+        Where releases are kept.
+    """
+
+    permit: Permit
+    schedule: Schedule
+    stream: WordStream | None
+    saved: SavedRun
+
+
+class Spend(NamedTuple):
+    """What a private fit cost and how."""
+
+    permit: Permit
+    schedule: Schedule
+    epsilon: float
+    scaling: str
+    secure: bool
+
+
+def charged_run(
+    work: Callable[[Run], tuple[Result, str]],
+    schedule: Schedule,
+    delta: float,
+    fingerprint: str,
+    *,
+    ledger: Ledger | None,
+    checkpoint: Checkpoint | None,
+    seed: int | None,
+    early: Sequence[str] = (),
+) -> tuple[Result, Spend]:
+    """Charge a schedule, do the work, and return its result and what it cost.
+
+    Parameters
+    ----------
+    work
+        Reads records through gates; returns the result, and in words where the columns' scaling comes from.
+    schedule, delta
+        What is charged for.
+    fingerprint
+        Hash of the run's public settings; a checkpoint serves the same settings only.
+    seed
+        Makes the noise reproducible, and the result not for release.
+    early
+        Names of what the parts before the fit release, as they are kept.
+    """
+    stream = None if seed is None else SeededStream(seed)
+    with SavedRun(checkpoint, fingerprint, None if ledger is None else ledger.id) as saved:
+        if saved.run is None:
+            permit = authorise(ledger, schedule, delta)
+            saved.begin(permit.run, secure=stream is None)
+        else:
+            permit = _again(saved, schedule, delta, ledger, early, secure=stream is None)
+        try:
+            result, source = work(Run(permit, permit.schedule, stream, saved))
+        except BaseException:
+            if ledger is not None:
+                ledger.finish(permit.run, "failed")
+            raise
+        if ledger is not None:
+            ledger.finish(permit.run, "finished")
+        secure = saved.secure and stream is None
+        return result, Spend(permit, permit.schedule, permit.epsilon, source, secure)
+
+
+def fingerprint_of(schedule: Schedule, delta: float, settings: Any) -> str:
+    """Hash of the public settings of a run."""
+    public = {
+        "schedule": describe(schedule, "fit"),
+        "relation": schedule.relation,
+        "delta": delta,
+        "settings": settings,
+    }
+    return hashlib.sha256(json.dumps(public, sort_keys=True).encode()).hexdigest()
+
+
+def _again(
+    saved: SavedRun,
+    schedule: Schedule,
+    delta: float,
+    ledger: Ledger | None,
+    early: Sequence[str],
+    *,
+    secure: bool,
+) -> Permit:
+    """Charge the release that may have been under way when the run died, and permit the rest.
+
+    A run whose releases are all kept lost none: nothing is charged and nothing will be read.
+    """
+    assert saved.run is not None
+    fit = schedule.parts[-1]
+    complete = saved.releases >= fit.steps
+    for name in early:
+        if saved.early(name) is None:
+            raise CheckpointError(
+                f"the run died before its private {name} was kept; its charge stands and nothing can be "
+                "resumed. Remove the checkpoint folder and start a new run, which is charged anew."
+            )
+    if fit.sampling.restart_interval(fit.records) > 1 and not complete:
+        raise CheckpointError(
+            f"a run with {fit.sampling.describe()} cannot be resumed: a new permutation in the middle of a "
+            "pass is not what was charged. Remove the checkpoint folder and start a new run, charged anew."
+        )
+    charged = saved.lost if ledger is None else saved.check_copy(ledger.rows(), complete=complete)
+    lost = charged if complete else charged + 1
+    if not complete:
+        # Written down before it is charged: a ledger that knows of more than this file betrays an old copy.
+        saved.lost = lost
+        saved.begin(saved.run, secure=secure)
+    permit = authorise_again(
+        ledger, saved.run, _with_extra(schedule, charged), _with_extra(schedule, lost), delta
+    )
+    for part in permit.schedule.parts[:-1]:
+        permit.count(part, part.steps)
+    permit.count(permit.schedule.parts[-1], saved.releases + lost)
+    return permit
+
+
+def _with_extra(schedule: Schedule, extra: int) -> Schedule:
+    last = schedule.parts[-1]
+    return Schedule((*schedule.parts[:-1], replace(last, steps=last.steps + extra)))
