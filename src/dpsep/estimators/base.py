@@ -5,35 +5,30 @@ An estimator checks public structure, hands records to `dpsep.estimators.run` an
 """
 
 import math
-import warnings
 from collections.abc import Callable
-from numbers import Integral, Real
 from typing import Any, Literal, Self, cast
 
 import jax
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from dpsep.data import as_matrix
 from dpsep.estimators import other_methods
-from dpsep.estimators.charged import Spend
 from dpsep.estimators.posterior import Posterior, to_original
+from dpsep.estimators.private import PrivateEstimator, arviz_data, statement_of
 from dpsep.estimators.run import Result, Task, fit_open, fit_private
-from dpsep.estimators.statement import PrivacyStatement, statement
+from dpsep.estimators.statement import PrivacyStatement
 from dpsep.estimators.structure import Structure, declared_scaling, structure_of, table_shape
 from dpsep.privacy.checkpoint import Checkpoint
-from dpsep.privacy.leaks import PrivacyLeakWarning, warn_leak
 from dpsep.privacy.ledger import Ledger, as_ledger
 from dpsep.privacy.mechanism import Relation
-from dpsep.privacy.sampling import FullBatch, PoissonSampling, Sampling
 from dpsep.privacy.scaling import Scaling
 
 Array = NDArray[np.float64]
 
 
-class LinearWeights(BaseEstimator):
+class LinearWeights(PrivateEstimator):
     """Base of the estimators whose predictor is linear in the features.
 
     Parameters
@@ -148,13 +143,7 @@ class LinearWeights(BaseEstimator):
             raise ValueError("sample_weight is not supported: a weight would multiply a record's influence.")
         shape = structure_of(X, y)
         self._check_parameters()
-        leaks: list[str] = []
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always", PrivacyLeakWarning)
-            self._warn_of_leaks(shape, y)
-            leaks = [str(item.message) for item in caught if issubclass(item.category, PrivacyLeakWarning)]
-        for item in caught:
-            warnings.warn(item.message, item.category, stacklevel=2)
+        leaks = self._collect_leaks(lambda: self._warn_of_leaks(shape, y))
         task = self._task(shape)
         self.n_features_in_ = shape.features
         if shape.names is not None:
@@ -175,7 +164,7 @@ class LinearWeights(BaseEstimator):
                 natural=self._natural(),
                 on_step=on_step,
             )
-            self.privacy_: PrivacyStatement | None = _statement(spend, tuple(leaks))
+            self.privacy_: PrivacyStatement | None = statement_of(spend, leaks)
         else:
             records = self._records(X, y)
             self._check_records(*records)
@@ -198,17 +187,8 @@ class LinearWeights(BaseEstimator):
     def to_arviz(self, draws: int = 1000, random_state: int | None = 0) -> Any:
         """Return posterior draws of the coefficients as ArviZ inference data (extra ``truth``)."""
         check_is_fitted(self)
-        try:
-            import arviz
-        except ImportError as error:
-            raise ImportError("to_arviz needs ArviZ: pip install 'dpsep[truth]'.") from error
         sample = self.posterior_.sample(draws, random_state)
-        values = {name: sample[None, :, i] for i, name in enumerate(self.posterior_.names)}
-        convert = cast(Callable[..., Any], arviz.from_dict)
-        try:
-            return convert(posterior=values)
-        except TypeError:  # ArviZ 1.x takes groups as one dictionary
-            return convert({"posterior": values})
+        return arviz_data({name: sample[None, :, i] for i, name in enumerate(self.posterior_.names)})
 
     # What a kind of regression fills in.
 
@@ -227,20 +207,7 @@ class LinearWeights(BaseEstimator):
     def _warn_of_leaks(self, shape: Structure, y: Any) -> None:
         """Warn from structure; a classifier also settles its classes here."""
         del y
-        if not self.private:
-            return
-        if self.delta > 1.0 / shape.records:
-            warn_leak(
-                f"delta={self.delta:g} is above 1/N = {1 / shape.records:.3g}: a mechanism that publishes "
-                "one random record outright would meet it. Choose a smaller delta.",
-                strict=self.strict,
-            )
-        if self.random_state is not None:
-            warn_leak(
-                "random_state fixes the noise of a private fit: whoever knows it can undo the noise. Use it "
-                "for experiments; the result is marked not for release.",
-                strict=self.strict,
-            )
+        self._warn_of_settings(shape)
 
     def _check_records(self, X: Array, y: Array) -> None:
         """Without privacy, bad cells are errors, as scikit-learn has them."""
@@ -293,42 +260,12 @@ class LinearWeights(BaseEstimator):
         """The paper's gamma where its own update is asked for."""
         return float(self.gamma) if self.update == "natural" else None
 
-    def _sampling(self) -> Sampling:
-        if isinstance(self.sampling, Sampling):
-            return self.sampling
-        if self.sampling == "full":
-            return FullBatch()
-        if isinstance(self.sampling, Real) and 0 < float(self.sampling) <= 1:
-            return PoissonSampling(float(self.sampling))
-        raise ValueError(
-            f"sampling must be 'full', a rate in (0, 1], or a scheme of dpsep.privacy.sampling, "
-            f"not {self.sampling!r}."
-        )
-
     def _check_parameters(self) -> None:
-        if self.private:
-            if self.epsilon is None:
-                raise ValueError("epsilon=None is not a budget; give a number, or private=False for none.")
-            if not isinstance(self.epsilon, Real) or not 0 < float(self.epsilon) < math.inf:
-                raise ValueError(f"epsilon must be a positive number, not {self.epsilon!r}.")
-            if not isinstance(self.delta, Real) or not 0 < float(self.delta) < 1:
-                raise ValueError(f"delta must lie in (0, 1), not {self.delta!r}; below 1/N is usual.")
-            if self.method != "sep":
-                raise ValueError(
-                    f"method={self.method!r} cannot be made private: its factors depend on each other's "
-                    "records. Use method='sep', or private=False."
-                )
-        if self.method not in ("sep", "ep", "adf"):
-            raise ValueError(f"method must be 'sep', 'ep' or 'adf', not {self.method!r}.")
+        self._check_privacy()
         if self.update not in ("stable", "natural"):
             raise ValueError(f"update must be 'stable' or 'natural', not {self.update!r}.")
         if not float(self.prior_scale) > 0:
             raise ValueError(f"prior_scale must be positive, not {self.prior_scale!r}.")
-        if self.steps is not None and (not isinstance(self.steps, Integral) or self.steps < 1):
-            raise ValueError(f"steps must be a whole number of at least 1, not {self.steps!r}.")
-        if self.clip is not None and not (float(self.clip) > 0 or (not self.private and self.clip == 0)):
-            raise ValueError(f"clip must be positive, not {self.clip!r}.")
-        self._sampling()
 
     def _keep(self, result: Result) -> None:
         names = tuple(str(name) for name in getattr(self, "feature_names_in_", ()))
@@ -384,14 +321,3 @@ class LinearWeights(BaseEstimator):
         values, vectors = np.linalg.eigh(self.posterior_.covariance)
         spread = matrix @ (vectors * np.sqrt(np.maximum(values, 0.0)))
         return mean, np.sum(spread**2, axis=1)
-
-
-def _statement(spend: Spend, leaks: tuple[str, ...]) -> PrivacyStatement:
-    return statement(
-        spend.permit,
-        spend.schedule,
-        epsilon=spend.epsilon,
-        scaling=spend.scaling,
-        secure=spend.secure,
-        leaks=leaks,
-    )

@@ -1,0 +1,116 @@
+"""What every estimator here does about privacy: checks its budget, warns of leaks, states what was spent."""
+
+import math
+import warnings
+from collections.abc import Callable
+from numbers import Integral, Real
+from typing import Any, cast
+
+from sklearn.base import BaseEstimator
+
+from dpsep.estimators.charged import Spend
+from dpsep.estimators.statement import PrivacyStatement, statement
+from dpsep.estimators.structure import Structure
+from dpsep.privacy.leaks import PrivacyLeakWarning, warn_leak
+from dpsep.privacy.sampling import FullBatch, PoissonSampling, Sampling
+
+
+class PrivateEstimator(BaseEstimator):
+    """Base of all estimators; its parameters are those that concern privacy, named by each of them."""
+
+    epsilon: float
+    delta: float
+    private: bool
+    sampling: Any
+    method: str
+    steps: int | None
+    clip: float | None
+    random_state: int | None
+    strict: bool
+    _methods = ("sep", "ep", "adf")
+    _private_methods = ("sep",)
+
+    def _check_privacy(self) -> None:
+        """Raise ValueError where the budget, the method or the sampling is not one."""
+        if self.private:
+            if self.epsilon is None:
+                raise ValueError("epsilon=None is not a budget; give a number, or private=False for none.")
+            if not isinstance(self.epsilon, Real) or not 0 < float(self.epsilon) < math.inf:
+                raise ValueError(f"epsilon must be a positive number, not {self.epsilon!r}.")
+            if not isinstance(self.delta, Real) or not 0 < float(self.delta) < 1:
+                raise ValueError(f"delta must lie in (0, 1), not {self.delta!r}; below 1/N is usual.")
+            if self.method in self._methods and self.method not in self._private_methods:
+                raise ValueError(
+                    f"method={self.method!r} cannot be made private: its factors depend on each other's "
+                    f"records. Use method={' or '.join(map(repr, self._private_methods))}, or private=False."
+                )
+        if self.method not in self._methods:
+            raise ValueError(f"method must be one of {', '.join(self._methods)}, not {self.method!r}.")
+        if self.steps is not None and (not isinstance(self.steps, Integral) or self.steps < 1):
+            raise ValueError(f"steps must be a whole number of at least 1, not {self.steps!r}.")
+        if self.clip is not None and not (float(self.clip) > 0 or (not self.private and self.clip == 0)):
+            raise ValueError(f"clip must be positive, not {self.clip!r}.")
+        self._sampling()
+
+    def _sampling(self) -> Sampling:
+        if isinstance(self.sampling, Sampling):
+            return self.sampling
+        if self.sampling == "full":
+            return FullBatch()
+        if isinstance(self.sampling, Real) and 0 < float(self.sampling) <= 1:
+            return PoissonSampling(float(self.sampling))
+        raise ValueError(
+            f"sampling must be 'full', a rate in (0, 1], or a scheme of dpsep.privacy.sampling, "
+            f"not {self.sampling!r}."
+        )
+
+    def _collect_leaks(self, warn: Callable[[], None]) -> tuple[str, ...]:
+        """Warn of leaks, and return what was warned of, for the statement."""
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", PrivacyLeakWarning)
+            warn()
+        for item in caught:
+            warnings.warn(item.message, item.category, stacklevel=3)
+        return tuple(str(item.message) for item in caught if issubclass(item.category, PrivacyLeakWarning))
+
+    def _warn_of_settings(self, shape: Structure) -> None:
+        """Warn of a delta above 1/N and of seeded noise."""
+        if not self.private:
+            return
+        if self.delta > 1.0 / shape.records:
+            warn_leak(
+                f"delta={self.delta:g} is above 1/N = {1 / shape.records:.3g}: a mechanism that publishes "
+                "one random record outright would meet it. Choose a smaller delta.",
+                strict=self.strict,
+            )
+        if self.random_state is not None:
+            warn_leak(
+                "random_state fixes the noise of a private fit: whoever knows it can undo the noise. Use it "
+                "for experiments; the result is marked not for release.",
+                strict=self.strict,
+            )
+
+
+def statement_of(spend: Spend, leaks: tuple[str, ...]) -> PrivacyStatement:
+    """Return the statement of a finished private fit."""
+    return statement(
+        spend.permit,
+        spend.schedule,
+        epsilon=spend.epsilon,
+        scaling=spend.scaling,
+        secure=spend.secure,
+        leaks=leaks,
+    )
+
+
+def arviz_data(values: dict[str, Any]) -> Any:
+    """Return draws, one array (chains, draws, ...) a name, as ArviZ inference data (extra ``truth``)."""
+    try:
+        import arviz
+    except ImportError as error:
+        raise ImportError("to_arviz needs ArviZ: pip install 'dpsep[truth]'.") from error
+    convert = cast(Callable[..., Any], arviz.from_dict)
+    try:
+        return convert(posterior=values)
+    except TypeError:  # ArviZ 1.x takes groups as one dictionary
+        return convert({"posterior": values})
