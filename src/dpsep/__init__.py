@@ -7,13 +7,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dpsep.estimators import LinearRegression, LogisticRegression, PoissonRegression, ProbitRegression
+    from dpsep.estimators import (
+        GaussianMixture,
+        LinearRegression,
+        LogisticRegression,
+        PoissonRegression,
+        ProbitRegression,
+    )
     from dpsep.privacy.leaks import PrivacyLeakError, PrivacyLeakWarning
     from dpsep.privacy.ledger import Ledger, LedgerError, OverBudget
 
 __version__ = "0.1.0"
 
 _HOMES = {
+    "GaussianMixture": "dpsep.estimators",
     "LinearRegression": "dpsep.estimators",
     "LogisticRegression": "dpsep.estimators",
     "PoissonRegression": "dpsep.estimators",
@@ -26,6 +33,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "GaussianMixture",
     "Ledger",
     "LedgerError",
     "LinearRegression",

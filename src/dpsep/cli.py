@@ -229,15 +229,20 @@ def bench(
 
 @app.command()
 def paper(
-    table: Annotated[str, typer.Argument(metavar="TABLE", help="accounting, or all.")],
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="accounting, table1, figure1, or all.")],
     json_path: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write the rows to a file.")
     ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FOLDER", help="Folder for pictures; here by default.")
+    ] = None,
+    seeds: Annotated[int | None, typer.Option(help="Number of made data sets.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="A small run, to see that all works.")] = False,
 ) -> None:
-    """Reproduce a table of the paper: printed, as written, as accounted, ours."""
+    """Reproduce a table or figure of the paper: printed, as written, as accounted, ours."""
     from dpsep.shell import paper as work
 
-    work.run(table, json_path)
+    work.run(table, json_path, out, seeds, quick=quick)
 
 
 @ledger_app.command()

@@ -2,8 +2,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dpsep.families import DiagonalGaussian, Gamma, Gaussian, norm
-from dpsep.families.flat import from_vector, to_vector
+from dpsep.families import DiagonalGaussian, Gamma, Gaussian, GaussianSet, norm
+from dpsep.families.flat import from_vector, sizes, to_vector
 from dpsep.models import WeightsAndNoise
 
 
@@ -18,6 +18,32 @@ def test_a_matrix_enters_as_its_upper_triangle_with_the_root_of_two_off_the_diag
         vector = to_vector(Gaussian(jnp.array([7.0, 8.0, 9.0]), matrix))
         root = np.sqrt(2.0)
         np.testing.assert_allclose(vector, [7, 8, 9, 1, 2 * root, 3 * root, 4, 5 * root, 6], rtol=1e-15)
+
+
+def three_by_three() -> GaussianSet:
+    """As many components as dimensions: no shape tells means from matrices."""
+    precision = np.stack([symmetric(seed, 3) for seed in (3, 4, 5)])
+    return GaussianSet(jnp.arange(9.0).reshape(3, 3), jnp.asarray(precision))
+
+
+def test_a_set_of_gaussians_enters_with_all_its_means_and_a_triangle_for_each_component():
+    with jax.enable_x64(True):
+        q, root = three_by_three(), np.sqrt(2.0)
+        vector = to_vector(q)
+        assert sizes(q) == (9, 18)
+        np.testing.assert_array_equal(vector[:9], np.arange(9.0))
+        a = symmetric(4, 3)
+        second = [a[0, 0], root * a[0, 1], root * a[0, 2], a[1, 1], root * a[1, 2], a[2, 2]]
+        np.testing.assert_allclose(vector[15:21], second, rtol=1e-15)
+        np.testing.assert_allclose(np.linalg.norm(vector), norm(q), rtol=1e-14)
+
+
+def test_sizes_count_the_coordinates_of_each_leaf():
+    full = Gaussian.isotropic(4)
+    noise = Gamma(jnp.asarray(0.5), jnp.asarray(2.0))
+    assert sizes(full) == (4, 10)
+    assert sizes(WeightsAndNoise(full, noise)) == (4, 10, 1, 1)
+    assert sum(sizes(full)) == len(to_vector(full))
 
 
 def test_the_norm_of_the_vector_is_that_of_the_parameters():
@@ -39,6 +65,7 @@ def test_a_vector_turns_back_into_the_parameters_it_came_from():
             DiagonalGaussian(jnp.arange(3.0), jnp.ones(3)),
             WeightsAndNoise(full, Gamma(jnp.asarray(0.5), jnp.asarray(2.0))),
             {"b": full, "a": jnp.asarray(3.0)},
+            (three_by_three(), {"a": full}),
         ):
             back = from_vector(p, to_vector(p))
             assert jax.tree.structure(back) == jax.tree.structure(p)

@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.stats
 
 from dpsep.families import Gamma, Gaussian, norm
 from dpsep.inference import ep, nuts, sep
@@ -32,6 +33,11 @@ def written_out(x, y, order, *, gamma, clip=math.inf, floor=1e-6, prior=1.0):
     eta, precision = eta_0.copy(), precision_0.copy()
 
     def clipped(a, b):
+        if isinstance(clip, tuple):
+            return tuple(
+                part * min(1.0, bound / max(np.linalg.norm(part), 1e-300))
+                for part, bound in zip((a, b), clip, strict=True)
+            )
         size = math.sqrt(a @ a + np.sum(b * b))
         return (a, b) if size <= clip else (a * clip / size, b * clip / size)
 
@@ -48,7 +54,15 @@ def written_out(x, y, order, *, gamma, clip=math.inf, floor=1e-6, prior=1.0):
 
 
 @pytest.mark.parametrize(
-    ("gamma", "clip"), [(1.0, math.inf), (ROWS, math.inf), (ROWS, 0.3), (10.0 * ROWS, 0.05)]
+    ("gamma", "clip"),
+    [
+        (1.0, math.inf),
+        (ROWS, math.inf),
+        (ROWS, 0.3),
+        (10.0 * ROWS, 0.05),
+        (ROWS, (0.2, 0.4)),
+        (ROWS, (0.5, 0.1)),
+    ],
 )
 def test_steps_are_equation_four_written_out_record_by_record(gamma, clip):
     x, y = problem("probit")
@@ -202,6 +216,8 @@ def test_the_require_line_is_told_and_not_enforced():
     assert sep.prior_exceeds(sep.Settings(prior, 10, clip=1.9))
     assert not sep.prior_exceeds(sep.Settings(prior, 10, clip=2.1))
     assert not sep.prior_exceeds(sep.Settings(prior, 10))
+    assert sep.prior_exceeds(sep.Settings(prior, 10, clip=(1.0, 1.9)))
+    assert not sep.prior_exceeds(sep.Settings(prior, 10, clip=(0.1, 2.1)))
     settings = sep.Settings(prior, 10, clip=0.5)
     np.testing.assert_array_equal(sep.posterior(settings, sep.init(settings)).precision, np.eye(4))
 
@@ -234,3 +250,73 @@ def test_the_cavity_is_the_posterior_without_one_factor():
     state = sep.State(Gaussian(jnp.array([2.0]), jnp.array([[3.0]])), jnp.asarray(0))
     assert float(sep.posterior(settings, state).precision[0, 0]) == 16.0
     assert float(sep.cavity(settings, state).precision[0, 0]) == 13.0
+
+
+def test_each_leaf_is_clipped_by_its_own_norm_where_each_has_its_own_bound():
+    with jax.enable_x64(True):
+        settings = sep.Settings(Gaussian.isotropic(2), 10, gamma=10.0, clip=(1.0, 8.0))
+        total = Gaussian(jnp.array([30.0, 0.0]), jnp.diag(jnp.array([40.0, 0.0])))
+        state = sep.update(settings, sep.init(settings), total, 10.0)
+        np.testing.assert_allclose(state.factor.eta, [1.0, 0.0], rtol=1e-12)
+        np.testing.assert_allclose(state.factor.precision, np.diag([4.0, 0.0]), rtol=1e-12)
+
+
+def test_clips_and_deviations_of_the_wrong_number_are_refused():
+    records = problem("probit")
+    settings = sep.Settings(Gaussian.isotropic(WEIGHTS), ROWS)
+    with pytest.raises(ValueError, match="clip has 3 numbers; the family has 2"):
+        sep.run(PROBIT, settings._replace(clip=(1.0, 1.0, 1.0)), records, np.arange(3))
+    with pytest.raises(ValueError, match="deviations has 1 numbers; the family has 2"):
+        sep.simulate(PROBIT, settings, records, np.arange(3), jax.random.key(0), (1.0,))
+
+
+@pytest.mark.parametrize("clip", [math.inf, 0.3, (0.2, 0.4)])
+def test_a_simulation_without_noise_is_the_run(clip):
+    records = problem("probit")
+    order = np.random.default_rng(1).permutation(ROWS)[:40]
+    with jax.enable_x64(True):
+        settings = sep.Settings(Gaussian.isotropic(WEIGHTS), ROWS, gamma=ROWS, clip=clip)
+        plain = sep.run(PROBIT, settings, records, order)
+        noisy = sep.simulate(PROBIT, settings, records, order, jax.random.key(0), (0.0, 0.0))
+        assert int(noisy.step) == 40
+        np.testing.assert_allclose(noisy.factor.eta, plain.factor.eta, rtol=1e-10, atol=1e-13)
+        np.testing.assert_allclose(noisy.factor.precision, plain.factor.precision, rtol=1e-10, atol=1e-13)
+
+
+def noise_alone(prior: Gaussian, keys: jax.Array, steps: int, deviations: tuple[float, float]) -> Gaussian:
+    """theta - theta_0 after steps with gamma = 0, in which nothing but noise moves theta."""
+    settings = sep.Settings(prior, 1, gamma=0.0, floor=0.5)
+    records, rows = jnp.zeros((1, prior.eta.shape[-1])), np.zeros(steps, int)
+
+    def one(key: jax.Array) -> Gaussian:
+        return sep.simulate(GaussianMean(1.0), settings, records, rows, key, deviations).factor
+
+    return jax.vmap(one)(keys)
+
+
+def test_simulated_noise_is_independent_in_flat_coordinates_and_fresh_at_every_step():
+    count, steps, deviations = 4000, 2, (3.0, 0.5)
+    with jax.enable_x64(True):
+        prior = Gaussian.isotropic(2, 100.0)  # so narrow that step 10 has nothing to do
+        moved = noise_alone(prior, jax.random.split(jax.random.key(0), count), steps, deviations)
+        eta, precision = np.asarray(moved.eta), np.asarray(moved.precision)
+    np.testing.assert_array_equal(precision, precision.swapaxes(1, 2))
+    flat = np.column_stack([eta, precision[:, 0, 0], math.sqrt(2) * precision[:, 0, 1], precision[:, 1, 1]])
+    expected = math.sqrt(steps) * np.array([3.0, 3.0, 0.5, 0.5, 0.5])
+    scaled = flat / expected
+    # Five deviations of the sample mean, and of sample variances and covariances.
+    np.testing.assert_allclose(scaled.mean(0), 0.0, atol=5 / math.sqrt(count))
+    np.testing.assert_allclose(scaled.T @ scaled / count, np.eye(5), atol=5 * math.sqrt(2 / count))
+    for column in scaled.T:
+        assert scipy.stats.kstest(column, "norm").pvalue > 1e-4
+
+
+def test_where_noise_breaks_positive_definiteness_the_precision_is_projected():
+    keys = jax.random.split(jax.random.key(1), 20)
+    with jax.enable_x64(True):
+        noise = np.asarray(noise_alone(Gaussian.isotropic(3, 1e3), keys, 1, (0.0, 2.0)).precision)
+        moved = np.asarray(noise_alone(Gaussian.isotropic(3), keys, 1, (0.0, 2.0)).precision)
+    values, vectors = np.linalg.eigh(np.eye(3) + noise)
+    assert np.sum(values[:, 0] < 0) > 5
+    expected = np.einsum("nik,nk,nlk->nil", vectors, np.maximum(values, 0.5), vectors) - np.eye(3)
+    np.testing.assert_allclose(moved, expected, atol=1e-11)

@@ -24,21 +24,36 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpsep.estimators import glm
 from dpsep.estimators.base import LinearWeights
+from dpsep.estimators.mixture import GaussianMixture
+from dpsep.estimators.mixture_posterior import MixturePosterior
 from dpsep.estimators.posterior import Posterior
 from dpsep.estimators.statement import PrivacyStatement
 from dpsep.privacy import sampling
 from dpsep.privacy.checkpoint import atomic_write, fsync_folder
 from dpsep.privacy.sampling import Sampling
 
-__all__ = ["FORMAT", "StoreError", "load", "save"]
+__all__ = ["FORMAT", "Estimator", "StoreError", "load", "save"]
 
 FORMAT = 1
 """Number of the folder's format."""
 MANIFEST, POSTERIOR, PRIVACY = "manifest.json", "posterior.json", "privacy.json"
-KINDS: dict[str, type[LinearWeights]] = {
+Estimator = LinearWeights | GaussianMixture
+"""What can be stored."""
+KINDS: dict[str, type[LinearWeights] | type[GaussianMixture]] = {
     kind.__name__: kind
-    for kind in (glm.LinearRegression, glm.LogisticRegression, glm.ProbitRegression, glm.PoissonRegression)
+    for kind in (
+        glm.LinearRegression,
+        glm.LogisticRegression,
+        glm.ProbitRegression,
+        glm.PoissonRegression,
+        GaussianMixture,
+    )
 }
+_POSTERIORS: dict[str, type[Posterior] | type[MixturePosterior]] = {
+    "posterior": Posterior,
+    "mixture": MixturePosterior,
+}
+"""Posteriors by the tag that they are written under."""
 _LEFT_OUT = ("random_state", "ledger", "checkpoint")
 
 
@@ -47,7 +62,7 @@ class StoreError(ValueError):
 
 
 def save(
-    estimator: LinearWeights, folder: str | os.PathLike[str], extra: Mapping[str, str] | None = None
+    estimator: Estimator, folder: str | os.PathLike[str], extra: Mapping[str, str] | None = None
 ) -> None:
     """Write a fitted estimator into a folder, durably; the manifest comes last, so that half a folder shows.
 
@@ -99,7 +114,7 @@ def save(
     fsync_folder(folder)
 
 
-def load(folder: str | os.PathLike[str]) -> LinearWeights:
+def load(folder: str | os.PathLike[str]) -> Estimator:
     """Read an estimator back, after checking every file that its manifest names.
 
     Raises
@@ -174,8 +189,9 @@ def _pack(value: Any) -> Any:
         return value
     if isinstance(value, float) and not isinstance(value, np.generic):
         return value if math.isfinite(value) else {"float": repr(value)}
-    if isinstance(value, Posterior):
-        return {"posterior": {name: _pack(part) for name, part in value._asdict().items()}}
+    for tag, kind in _POSTERIORS.items():
+        if isinstance(value, kind):
+            return {tag: {name: _pack(part) for name, part in value._asdict().items()}}
     if isinstance(value, PrivacyStatement):
         return {"statement": value.to_dict()}
     if isinstance(value, Sampling):
@@ -201,8 +217,9 @@ def _unpack(value: Any) -> Any:
         return float(value["float"])
     if "tuple" in value:
         return tuple(_unpack(part) for part in value["tuple"])
-    if "posterior" in value:
-        return Posterior(**{name: _unpack(part) for name, part in value["posterior"].items()})
+    for tag, kind in _POSTERIORS.items():
+        if tag in value:
+            return kind(**{name: _unpack(part) for name, part in value[tag].items()})
     if "statement" in value:
         return PrivacyStatement(**value["statement"] | {"leaks": tuple(value["statement"]["leaks"])})
     if "sampling" in value:

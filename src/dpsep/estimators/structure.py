@@ -28,8 +28,8 @@ class Structure(NamedTuple):
     names: tuple[str, ...] | None
 
 
-def structure_of(X: Any, y: Any) -> Structure:
-    """Shape and column names of a table, from its metadata."""
+def structure_of_table(X: Any) -> Structure:
+    """Shape and column names of a table without a target, from its metadata."""
     records, features = table_shape(X)
     if features < 1:
         raise ValueError(
@@ -39,6 +39,13 @@ def structure_of(X: Any, y: Any) -> Structure:
         raise ValueError(
             f"X has {records} sample(s): a minimum of 2 is required. Check that the table was read whole."
         )
+    return Structure(records, features, _names(X))
+
+
+def structure_of(X: Any, y: Any) -> Structure:
+    """Shape and column names of a table and its target, from their metadata."""
+    found = structure_of_table(X)
+    records = found.records
     if y is None:
         raise ValueError("this estimator requires y to be passed, but the target y is None.")
     given = target = _shape(y)
@@ -51,7 +58,7 @@ def structure_of(X: Any, y: Any) -> Structure:
         target = target[:1]
     if len(target) != 1 or target[0] != records:
         raise ValueError(f"y has shape {given}; it must hold one value for each of {records} rows.")
-    return Structure(records, features, _names(X))
+    return found
 
 
 def table_shape(X: Any) -> tuple[int, int]:

@@ -14,6 +14,7 @@ from dpsep.models.base import (
 from dpsep.models.gaussian_mean import GaussianMean
 from dpsep.models.linear import GaussianLikelihood, LearnedNoise, WeightsAndNoise
 from dpsep.models.logistic import LogisticLikelihood
+from dpsep.models.mixture import KnownMixture, labelled_posterior
 from dpsep.models.poisson import PoissonLikelihood
 from dpsep.models.probit import ProbitLikelihood
 
@@ -21,6 +22,7 @@ __all__ = [
     "GLM",
     "GaussianLikelihood",
     "GaussianMean",
+    "KnownMixture",
     "LearnedNoise",
     "Likelihood",
     "LogisticLikelihood",
@@ -31,6 +33,7 @@ __all__ = [
     "Site",
     "Tilted",
     "WeightsAndNoise",
+    "labelled_posterior",
     "local_factor",
     "predictor_moments",
     "site",

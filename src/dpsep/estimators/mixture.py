@@ -1,0 +1,399 @@
+"""Gaussian mixtures: clusters whose means, weights and variances have a (private) posterior."""
+
+import math
+from collections.abc import Callable
+from numbers import Integral
+from typing import Any, Literal, Self, cast
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import DensityMixin
+from sklearn.utils.validation import check_is_fitted
+
+from dpsep.data import as_matrix
+from dpsep.estimators import mixture_ep
+from dpsep.estimators.mixture_posterior import MixturePosterior
+from dpsep.estimators.mixture_run import Method, Result, Task, around, fit_open, fit_private
+from dpsep.estimators.private import PrivateEstimator, arviz_data, statement_of
+from dpsep.estimators.statement import PrivacyStatement
+from dpsep.estimators.structure import Structure, declared_scaling, structure_of_table, table_shape
+from dpsep.models.components import Variances
+from dpsep.privacy.checkpoint import Checkpoint
+from dpsep.privacy.ledger import Ledger, as_ledger
+from dpsep.privacy.mechanism import Relation
+from dpsep.privacy.scaling import Scaling
+
+Array = NDArray[np.float64]
+
+
+class GaussianMixture(DensityMixin, PrivateEstimator):
+    """Bayesian mixture of Gaussians, in the place of scikit-learn's `GaussianMixture`.
+
+    Parameters
+    ----------
+    n_components
+        Number of components.
+    epsilon, delta
+        The privacy budget of one fit.
+    covariance_type
+        ``"diag"`` (a variance for each component and column) or ``"spherical"`` (one a component); learned,
+        with Gamma priors, unless `noise_scale` is given.
+    private
+        False: the same method without privacy.
+    noise_scale
+        Known standard deviation within components: a number, or one a column. None: learned.
+    weights
+        Known weights: ``"uniform"`` or one number a component. None: learned, with a Dirichlet prior.
+    weight_concentration
+        Concentration of that prior, for each component.
+    bounds
+        Public bounds of the columns: a pair (low, high), each a number or one number a column. Cells beyond
+        are clamped. The prior of a component mean is centred between them and has half their distance as its
+        standard deviation.
+    mean_prior, mean_scale
+        Instead of bounds: prior mean and standard deviation of the component means, in the table's units. The
+        mean may be a number, one a column, or one a component and column; the scale a number or one a column.
+        Nothing is clamped.
+    relation
+        Neighbouring data sets: ``"zero-out"`` or ``"replace-one"``.
+    sampling
+        ``"full"`` (every record in every release) or a rate in (0, 1] for Poisson sampling.
+    method
+        ``"sep"`` (stochastic EP), ``"vi"`` (mean-field variational Bayes), ``"em"`` (posterior mode; its
+        covariances are those of known components). Without privacy also ``"ep"`` and ``"adf"``, for known
+        weights and deviations.
+    clip
+        Multiple of the default clips; None chooses, and means no clip without privacy.
+    steps
+        Number of releases of summed factors; None chooses. Without privacy: most iterations.
+    noise_aware
+        Whether the posterior is widened by the known noise of privacy.
+    ledger, checkpoint, random_state, strict
+        As in the regressions (`dpsep.estimators.base.LinearWeights`).
+
+    Without bounds and `mean_scale`, bounds are estimated privately, inside epsilon.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> X = np.concatenate([rng.normal(-2, 0.5, (2000, 2)), rng.normal(2, 0.5, (2000, 2))])
+    >>> model = GaussianMixture(2, epsilon=1.0, bounds=(-5, 5)).fit(X)
+    >>> bool(np.abs(np.sort(model.means_[:, 0]) - [-2, 2]).max() < 0.2)
+    True
+    """
+
+    _methods = ("sep", "vi", "em", "ep", "adf")
+    _private_methods = ("sep", "vi", "em")
+
+    def __init__(
+        self,
+        n_components: int = 1,
+        epsilon: float = 1.0,
+        delta: float = 1e-5,
+        *,
+        covariance_type: Literal["diag", "spherical"] = "diag",
+        private: bool = True,
+        noise_scale: Any = None,
+        weights: Any = None,
+        weight_concentration: float = 1.0,
+        bounds: Any = None,
+        mean_prior: Any = 0.0,
+        mean_scale: Any = None,
+        relation: Relation = "zero-out",
+        sampling: Any = "full",
+        method: Literal["sep", "vi", "em", "ep", "adf"] = "sep",
+        clip: float | None = None,
+        steps: int | None = None,
+        noise_aware: bool = True,
+        ledger: Any = None,
+        checkpoint: Any = None,
+        random_state: int | None = None,
+        strict: bool = False,
+    ) -> None:
+        self.n_components = n_components
+        self.epsilon = epsilon
+        self.delta = delta
+        self.covariance_type = covariance_type
+        self.private = private
+        self.noise_scale = noise_scale
+        self.weights = weights
+        self.weight_concentration = weight_concentration
+        self.bounds = bounds
+        self.mean_prior = mean_prior
+        self.mean_scale = mean_scale
+        self.relation = relation
+        self.sampling = sampling
+        self.method = method
+        self.clip = clip
+        self.steps = steps
+        self.noise_aware = noise_aware
+        self.ledger = ledger
+        self.checkpoint = checkpoint
+        self.random_state = random_state
+        self.strict = strict
+
+    def fit(self, X: Any, y: Any = None, *, on_step: Callable[[int, int], None] | None = None) -> Self:
+        """Fit the posterior; under privacy, charge first.
+
+        Parameters
+        ----------
+        X
+            The table: a NumPy array, a pandas or polars frame.
+        y
+            Not used; here because scikit-learn passes it.
+        on_step
+            Called with the number of releases made and their total, for progress bars.
+        """
+        del y
+        shape = structure_of_table(X)
+        self._check_privacy()
+        task = self._task(shape)
+        leaks = self._collect_leaks(lambda: self._warn_of_settings(shape))
+        self.n_features_in_ = shape.features
+        if shape.names is not None:
+            self.feature_names_in_ = np.asarray(shape.names, dtype=object)
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
+        if self.private:
+            result, spend = fit_private(
+                task,
+                lambda: (as_matrix(X)[0],),
+                epsilon=float(self.epsilon),
+                delta=float(self.delta),
+                relation=cast(Relation, self.relation),
+                sampling=self._sampling(),
+                ledger=cast(Ledger | None, as_ledger(self.ledger)),
+                checkpoint=None if self.checkpoint is None else Checkpoint(self.checkpoint),
+                seed=self.random_state,
+                on_step=on_step,
+            )
+            self.privacy_: PrivacyStatement | None = statement_of(spend, leaks)
+            self.converged_ = True
+        else:
+            matrix = as_matrix(X)[0]
+            if not np.isfinite(matrix).all():
+                raise ValueError(
+                    "Input X contains NaN or infinity; a fit without privacy needs finite cells."
+                )
+            result = self._fit_open(task, matrix)
+            self.privacy_ = None
+        self._keep(task, result)
+        return self
+
+    def fit_predict(self, X: Any, y: Any = None, **kwargs: Any) -> NDArray[np.intp]:
+        """Fit, and return the most probable component of each row."""
+        return self.fit(X, y, **kwargs).predict(X)
+
+    def predict(self, X: Any) -> NDArray[np.intp]:
+        """Return the most probable component of each row."""
+        return np.argmax(self.predict_proba(X), axis=1)
+
+    def predict_proba(self, X: Any) -> Array:
+        """Posterior probability of each component for each row, (rows, components)."""
+        return self.posterior_.probabilities(self._rows(X))
+
+    def score_samples(self, X: Any) -> Array:
+        """Log posterior predictive density of each row."""
+        return self.posterior_.log_density(self._rows(X))
+
+    def log_predictive_density(self, X: Any) -> Array:
+        """Log posterior predictive density of each row; another name of `score_samples`."""
+        return self.score_samples(X)
+
+    def score(self, X: Any, y: Any = None) -> float:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Mean log posterior predictive density of the rows."""
+        del y
+        return float(np.mean(self.score_samples(X)))
+
+    def aic(self, X: Any) -> float:
+        """Akaike's criterion on these rows (lower is better)."""
+        rows = self.score_samples(X)
+        return float(-2.0 * rows.sum() + 2.0 * self._free_parameters())
+
+    def bic(self, X: Any) -> float:
+        """Bayesian criterion on these rows (lower is better)."""
+        rows = self.score_samples(X)
+        return float(-2.0 * rows.sum() + self._free_parameters() * math.log(len(rows)))
+
+    def sample(self, n_samples: int = 1, random_state: int | None = None) -> tuple[Array, NDArray[np.intp]]:
+        """Draw rows and their components from the posterior predictive distribution."""
+        check_is_fitted(self)
+        if not isinstance(n_samples, Integral) or n_samples < 1:
+            raise ValueError(f"n_samples must be a whole number of at least 1, not {n_samples!r}.")
+        return self.posterior_.draw(int(n_samples), np.random.default_rng(random_state))
+
+    def summary(self, level: float = 0.9) -> list[dict[str, Any]]:
+        """Return one row a component and column: mean, sd, interval, share of the variance that is noise."""
+        check_is_fitted(self)
+        names = getattr(self, "feature_names_in_", [f"x{i}" for i in range(self.n_features_in_)])
+        return [row | {"column": str(names[row["column"]])} for row in self.posterior_.summary(level)]
+
+    def to_arviz(self, draws: int = 1000, random_state: int | None = 0) -> Any:
+        """Return posterior draws of the component means as ArviZ inference data (extra ``truth``)."""
+        check_is_fitted(self)
+        return arviz_data(
+            {"means": self.posterior_.draw_means(draws, np.random.default_rng(random_state))[None]}
+        )
+
+    def _fit_open(self, task: Task, matrix: Array) -> Result:
+        if self.method == "adf":
+            self.converged_ = True
+            return mixture_ep.fit_adf(task, matrix)
+        start = task._replace(method="sep") if self.method == "ep" else task
+        result = fit_open(start, (matrix,), max_iter=self.steps or 1000, tolerance=1e-6)
+        self.converged_ = result.moved <= 1e-6
+        return mixture_ep.fit_ep(task, matrix, result) if self.method == "ep" else result
+
+    def _task(self, shape: Structure) -> Task:
+        components = self.n_components
+        if not isinstance(components, Integral) or components < 1:
+            raise ValueError(f"n_components must be a whole number of at least 1, not {components!r}.")
+        if components > shape.records:
+            raise ValueError(
+                f"n_components={components} is more than the table's {shape.records} rows; ask for fewer."
+            )
+        if self.covariance_type not in ("diag", "spherical"):
+            raise ValueError(
+                f"covariance_type must be 'diag' or 'spherical', not {self.covariance_type!r}: the clusters' "
+                "own covariances are diagonal here (those of the means' posterior are full)."
+            )
+        if not float(self.weight_concentration) > 0:
+            raise ValueError(f"weight_concentration must be positive, not {self.weight_concentration!r}.")
+        noise = None
+        if self.noise_scale is not None:
+            noise = _columns(self.noise_scale, shape.features, "noise_scale")
+            if not (noise > 0).all():
+                raise ValueError("noise_scale must be positive.")
+        weights = self._known_weights()
+        if self.method in ("ep", "adf") and (noise is None or weights is None):
+            raise ValueError(f"method={self.method!r} needs known weights= and noise_scale=; or use 'sep'.")
+        variances: Variances = self.covariance_type if noise is None else "known"
+        scaling, prior = self._scaling(shape.features)
+        if self.method == "adf" and prior is None:
+            raise ValueError(
+                "method='adf' needs a mean_prior of its own for each component, shape (components, columns): "
+                "nothing else tells the components apart at the first record."
+            )
+        return Task(
+            records=shape.records,
+            features=shape.features,
+            components=int(components),
+            method=cast(Method, self.method if self.method in self._private_methods else "sep"),
+            variances=variances,
+            noise=noise,
+            weights=weights,
+            concentration=float(self.weight_concentration),
+            scaling=scaling,
+            prior_mean=prior,
+            clip=None if self.clip is None or math.isinf(self.clip) else float(self.clip),
+            steps=None if self.steps is None else int(self.steps),
+        )
+
+    def _known_weights(self) -> Array | None:
+        if self.weights is None:
+            return None
+        count = int(self.n_components)
+        if isinstance(self.weights, str):
+            if self.weights != "uniform":
+                raise ValueError(f"weights must be None, 'uniform' or {count} numbers, not {self.weights!r}.")
+            return np.full(count, 1.0 / count)
+        weights = np.asarray(self.weights, np.float64)
+        if weights.shape != (count,) or not (weights > 0).all() or abs(weights.sum() - 1.0) > 1e-6:
+            raise ValueError(f"weights must be {count} positive numbers that sum to one.")
+        return weights / weights.sum()
+
+    def _scaling(self, features: int) -> tuple[Scaling | None, Array | None]:
+        """Scaling that bounds or the prior declare, and prior means where components have their own."""
+        prior = np.asarray(self.mean_prior, np.float64)
+        own = prior if prior.ndim == 2 else None
+        if own is not None and own.shape != (int(self.n_components), features):
+            raise ValueError(
+                f"mean_prior has shape {own.shape}; it must be a number, {features} numbers, or shape "
+                f"({self.n_components}, {features})."
+            )
+        if not np.isfinite(prior).all():
+            raise ValueError("mean_prior must be finite.")
+        if self.mean_scale is not None:
+            if self.bounds is not None:
+                raise ValueError("give either bounds or mean_scale, not both: each says where means may lie.")
+            scale = _columns(self.mean_scale, features, "mean_scale")
+            if not (scale > 0).all():
+                raise ValueError("mean_scale must be positive.")
+            centre = own.mean(axis=0) if own is not None else _columns(prior, features, "mean_prior")
+            unbounded = np.full(features, np.inf)
+            return Scaling(centre, scale, -unbounded, unbounded), own
+        if own is None and prior.any():
+            raise ValueError(
+                "mean_prior needs mean_scale beside it; with bounds the prior follows from them."
+            )
+        if self.bounds is None:
+            return None, own
+        declared = declared_scaling(self.bounds, features, "the columns")
+        return around(declared.low, declared.high), own
+
+    def _keep(self, task: Task, result: Result) -> None:
+        scale, centre = np.asarray(result.columns.scale), np.asarray(result.columns.centre)
+        unit = scale[:, None] * scale
+        covariances = result.covariance + (result.noise if self.noise_aware else 0.0)
+        spherical = task.variances == "spherical"
+        shape = None
+        if task.variances != "known":
+            shape = 1.0 + result.counts * (task.features if spherical else 1) / 2
+        concentration = None if task.weights is not None else result.counts + task.concentration
+        self.posterior_ = MixturePosterior(
+            means=result.mean * scale + centre,
+            mean_covariances=covariances * unit,
+            noise_covariances=result.noise * unit,
+            weights=result.weights,
+            weight_concentration=concentration,
+            variances=result.variance * scale**2,
+            variance_shape=shape,
+            spherical=spherical,
+        )
+        self.means_ = self.posterior_.means
+        self.mean_covariances_ = self.posterior_.mean_covariances
+        self.weights_ = result.weights
+        known_as_one = self.covariance_type == "spherical"
+        variances = self.posterior_.variances
+        self.covariances_ = variances.mean(axis=1) if known_as_one else variances
+        self.precisions_ = 1.0 / self.covariances_
+        self.feature_bounds_ = np.stack([np.asarray(result.columns.low), np.asarray(result.columns.high)])
+        self.n_iter_ = result.steps
+
+    def _rows(self, X: Any) -> Array:
+        check_is_fitted(self)
+        table_shape(X)
+        matrix, names = as_matrix(X)
+        known = getattr(self, "feature_names_in_", None)
+        if names is not None and known is not None and list(names) != list(known):
+            raise ValueError(
+                f"The feature names should match those that were passed during fit: {list(known)[:8]}..., "
+                f"not {list(names)[:8]}..."
+            )
+        if matrix.shape[1] != self.n_features_in_:
+            raise ValueError(
+                f"X has {matrix.shape[1]} features, but {type(self).__name__} is expecting "
+                f"{self.n_features_in_} features as input."
+            )
+        if not np.isfinite(matrix).all():
+            raise ValueError("Input X contains NaN or infinity.")
+        return matrix
+
+    def _free_parameters(self) -> int:
+        components, columns = self.means_.shape
+        free = components * columns
+        if self.weights is None:
+            free += components - 1
+        if self.noise_scale is None:
+            free += components * (1 if self.covariance_type == "spherical" else columns)
+        return free
+
+
+def _columns(value: Any, columns: int, what: str) -> Array:
+    try:
+        array = np.broadcast_to(np.asarray(value, np.float64), (columns,)).copy()
+    except (TypeError, ValueError):
+        raise ValueError(f"{what} must be a number, or {columns} numbers.") from None
+    if not np.isfinite(array).all():
+        raise ValueError(f"{what} must be finite.")
+    return array

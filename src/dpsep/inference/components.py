@@ -1,0 +1,310 @@
+r"""How the posterior of a mixture's components moves: from released sums to means, weights and variances.
+
+The sums come from one of the contributions of `dpsep.models.components`, so one update serves stochastic EP,
+mean-field VI and EM, private or not. With n_j the released count of a component, M_j its missing information
+(zero for VI and EM) and g_j its mean part, all in units of the component's deviations, the posterior
+precision is
+
+    Lambda_j = Lambda_0 + (n_j I - M_j),
+
+that is prior times all local factors, and its mean moves along the summed factors counted from it:
+
+    m_j <- m_j + a_t Lambda_j^-1 ( g_j + Lambda_0 (m_0 - m_j) ).
+
+*Fixed points.* The mean stands still where g + Lambda_0 (m_0 - m) = 0, and Lambda is then the prior plus the
+summed factors: these are the fixed points of SEP (of VI, of EM's posterior mode), whatever the step size.
+
+*Convergence.* Eigenvalues of n_j I - M_j are kept within [n_j / 2, n_j]. Steps then are at most twice those
+of EM, and EM with over-relaxation below two converges locally wherever EM does.
+
+*Averaging.* Counts, missing information and steps are averaged over releases: a_t = 1 / (t + n0), the start
+counting as n0 releases. Each release tells where the mean should be with noise of its own; this is their
+running mean, and its noise covariance is carried along: K <- (1 - a)^2 K + a^2 Lambda^-1 (s^2 I) Lambda^-1.
+
+Without privacy a_t = 1 until nothing moves.
+
+*Small components.* A count that noise has driven to almost nothing is kept at a floor of N / (20 J), and a
+step at most two deviations long, so that a component that vanishes stays where it was, with a wide posterior.
+
+**Privacy.** Everything here follows from releases and public constants.
+"""
+
+import math
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from dpsep.models.components import Public, Variances
+from dpsep.models.glm import Columns
+from dpsep.privacy.grid import Block
+
+Array = NDArray[np.float64]
+
+LONGEST = 2.0
+"""Longest step of a mean, in deviations of its component."""
+START_WEIGHT = 1.0
+"""How many releases the start counts as, n0."""
+LEAST_VARIANCE = 1e-6
+"""Smallest learned variance, in scaled units."""
+
+
+class Summed(Protocol):
+    """What an algorithm sees of a gate."""
+
+    records: int
+
+    @property
+    def expected_batch(self) -> float:
+        """Expected rows of a step."""
+        ...
+
+    @property
+    def deviations(self) -> dict[str, float]:
+        """Standard deviation of each block's noise."""
+        ...
+
+    def release(self, public: Any) -> dict[str, Array]:
+        """Return one step's sums, by block name."""
+        ...
+
+
+class Settings(NamedTuple):
+    """Public constants of a run; J components, D columns, in scaled units.
+
+    Attributes
+    ----------
+    columns
+        Map of the table's columns.
+    prior_mean
+        Of the component means, (J, D).
+    prior_precision
+        Of every component mean, a number.
+    weights
+        Known weights (J,), or None where they are learned.
+    concentration
+        Of the Dirichlet prior of learned weights, a number each.
+    variances
+        Whether and how variances are learned.
+    cavity
+        Whether contributions want the cavity (stochastic EP) or the posterior itself.
+    """
+
+    columns: Columns
+    prior_mean: Array
+    prior_precision: float
+    weights: Array | None
+    concentration: float
+    variances: Variances
+    cavity: bool
+
+
+class State(NamedTuple):
+    """What is carried.
+
+    Attributes
+    ----------
+    mean, precision
+        Of the posterior of each component mean: (J, D), (J, D, D).
+    deviation
+        Within components, (J, D).
+    counts
+        Records of each component, (J,).
+    missing
+        Missing information in units of the deviations, (J, D, D).
+    noise
+        Covariance of each mean due to noise, (J, D, D).
+    step
+        Releases so far.
+    moved
+        Longest step of a mean in the last release, in deviations.
+    """
+
+    mean: Array
+    precision: Array
+    deviation: Array
+    counts: Array
+    missing: Array
+    noise: Array
+    step: int
+    moved: float
+
+
+def blocks_of(
+    components: int, dimension: int, variances: Variances, *, missing: bool, margin: float, clip: float
+) -> list[Block]:
+    """Return the blocks of a release: names, sizes, clips and shares of the budget.
+
+    A record that surely belongs to one component has a mean part of norm about sqrt(D), give or take one, a
+    scatter of about sqrt(2 D), and hardly any missing part.
+
+    Parameters
+    ----------
+    missing
+        Whether there is a block of missing information (stochastic EP).
+    margin
+        How far beyond sqrt(D) the clip of the mean part lies.
+    clip
+        Multiple of all clips; infinite for none.
+    """
+    learned = variances != "known"
+    sizes = {"count": components, "mean": components * dimension}
+    clips = {"count": 1.0 + 1e-4, "mean": clip * (math.sqrt(dimension) + margin)}
+    shares = {"count": 0.05, "mean": 0.9 if not learned else 0.65}
+    if missing:
+        sizes["missing"] = components * dimension * (dimension + 1) // 2
+        clips["missing"] = clip * max(0.5, dimension / 8)
+        shares["missing"] = 0.05
+    if learned:
+        each = dimension if variances == "diag" else 1
+        sizes["scatter"] = components * each
+        clips["scatter"] = clip * 3.0 * math.sqrt(2.0 * each)
+        shares["scatter"] = 0.25
+    if clip < 1 or math.isinf(clip):
+        clips["count"] *= clip  # a record's shares have norm at most one: more would buy nothing
+    total = math.fsum(shares.values())
+    return [Block(name, sizes[name], clips[name], shares[name] / total) for name in sizes]
+
+
+def init(
+    settings: Settings, records: int, mean: Array, variance: Array, weight: Array, spread: Array
+) -> State:
+    """Start from a guess whose means have this covariance due to noise."""
+    dimension = mean.shape[1]
+    count = records * weight
+    deviation = np.sqrt(variance)
+    precision = _precision(settings, count, np.zeros((len(mean), dimension, dimension)), deviation)
+    missing = np.zeros_like(precision)
+    return State(mean, precision, deviation, count, missing, spread, 0, math.inf)
+
+
+def weights_of(settings: Settings, state: State) -> Array:
+    """Weights: known, or the posterior mean of the Dirichlet."""
+    if settings.weights is not None:
+        return settings.weights
+    mass = np.maximum(state.counts, 0.0) + settings.concentration
+    return mass / mass.sum()
+
+
+def public_of(settings: Settings, state: State, records: int) -> Public:
+    """Return what contributions need: the cavity (or the posterior) in units of the deviations."""
+    centre, precision = state.mean, state.precision
+    if settings.cavity:
+        # q / f with f = (q / p0)^(1/N).
+        prior = settings.prior_precision * np.eye(precision.shape[-1])
+        pull = np.einsum("jde,je->jd", precision, state.mean) * (1.0 - 1.0 / records)
+        pull = pull + settings.prior_precision * settings.prior_mean / records
+        precision = precision * (1.0 - 1.0 / records) + prior / records
+        centre = np.linalg.solve(precision, pull[..., None])[..., 0]
+    whitened = precision * state.deviation[:, :, None] * state.deviation[:, None, :]
+    information, rotation = np.linalg.eigh(whitened)
+    parts = (state.mean, centre, state.deviation, np.log(weights_of(settings, state)))
+    return Public(settings.columns, *parts, rotation, np.maximum(information, 1e-300))  # pyright: ignore
+
+
+def step(gate: Summed, settings: Settings, state: State, gain: float) -> State:
+    """One release and the update that follows from it."""
+    with threadpool_limits(1):
+        public = public_of(settings, state, gate.records)
+    released = gate.release(public)
+    with threadpool_limits(1):
+        return _update(gate, settings, state, released, gain)
+
+
+def run(gate: Summed, settings: Settings, start: State, steps: int, tolerance: float | None = None) -> State:
+    """Make `steps` releases, averaged; or, with a tolerance, full steps until no mean moves further."""
+    state = start
+    for number in range(1, steps + 1):
+        gain = 1.0 / (number + START_WEIGHT) if tolerance is None else 1.0
+        state = step(gate, settings, state, gain)
+        if tolerance is not None and state.moved <= tolerance:
+            break
+    return state
+
+
+def _update(gate: Summed, settings: Settings, state: State, released: dict[str, Array], gain: float) -> State:
+    components, dimension = state.mean.shape
+    scale = gate.records / gate.expected_batch
+    count = state.counts + gain * (scale * released["count"] - state.counts)
+    missing = state.missing
+    if "missing" in released:
+        # The start knows nothing of it: its first release counts whole.
+        weight = 1.0 if state.step == 0 else gain
+        missing = missing + weight * (scale * _matrices(released["missing"], components) - missing)
+    precision = _precision(settings, count, missing, state.deviation, gate.records)
+    slope = scale * released["mean"].reshape(components, dimension) / state.deviation
+    slope = slope + settings.prior_precision * (settings.prior_mean - state.mean)
+    move = np.linalg.solve(precision, slope[..., None])[..., 0]
+    length = np.linalg.norm(move / state.deviation, axis=1)
+    move = move * np.minimum(1.0, LONGEST / np.maximum(length, 1e-300))[:, None]
+    inverse = np.linalg.inv(precision)
+    noise = inverse / state.deviation[:, None, :] * (scale * gate.deviations["mean"])
+    noise = (1.0 - gain) ** 2 * state.noise + gain**2 * noise @ np.swapaxes(noise, 1, 2)
+    deviation = state.deviation
+    if settings.variances != "known":
+        excess = (
+            scale * released["scatter"] / np.repeat(_kept(count, gate.records), _each(settings, dimension))
+        )
+        deviation = _new_deviation(settings, state, excess, inverse, gain)
+    longest = float(np.max(np.linalg.norm(gain * move / state.deviation, axis=1)))
+    changed = float(np.max(np.abs(deviation / state.deviation - 1.0)))
+    return State(
+        state.mean + gain * move,
+        _precision(settings, count, missing, deviation, gate.records),
+        deviation,
+        count,
+        missing,
+        noise,
+        state.step + 1,
+        max(longest, changed),
+    )
+
+
+def _each(settings: Settings, dimension: int) -> int:
+    return dimension if settings.variances == "diag" else 1
+
+
+def _new_deviation(
+    settings: Settings, state: State, excess: Array, inverse: NDArray[np.floating], gain: float
+) -> Array:
+    """Deviations whose squares grow by the released excess, at most twofold a step."""
+    dimension = state.mean.shape[1]
+    ratio = excess.reshape(len(state.mean), -1)
+    # The mean's own uncertainty is part of the expected square.
+    own = np.diagonal(inverse, axis1=1, axis2=2) / state.deviation**2
+    if settings.variances == "spherical":
+        ratio = ratio / math.sqrt(dimension)
+        own = own.mean(axis=1, keepdims=True)
+    growth = np.clip(1.0 + gain * (ratio + own), 0.5, 2.0)
+    variance = np.maximum(state.deviation**2 * growth, LEAST_VARIANCE)
+    return np.sqrt(variance)
+
+
+def _kept(count: Array, records: int) -> Array:
+    """Counts, kept from vanishing."""
+    return np.maximum(count, records / (20.0 * len(count)))
+
+
+def _precision(
+    settings: Settings, count: Array, missing: Array, deviation: Array, records: int | None = None
+) -> Array:
+    """Prior plus summed factors, in scaled units, with eigenvalues within [1/2, 1] of a count."""
+    dimension = missing.shape[-1]
+    kept = count if records is None else _kept(count, records)
+    values, vectors = np.linalg.eigh(missing)
+    values = kept[:, None] - values
+    values = np.clip(values, 0.5 * kept[:, None], kept[:, None])
+    summed = np.einsum("jdk,jk,jek->jde", vectors, values, vectors)
+    summed = summed / deviation[:, :, None] / deviation[:, None, :]
+    return summed + settings.prior_precision * np.eye(dimension)
+
+
+def _matrices(flat: Array, components: int) -> Array:
+    """Symmetric matrices from upper triangles with sqrt(2) off the diagonal."""
+    triangles = flat.reshape(components, -1)
+    dimension = (math.isqrt(8 * triangles.shape[1] + 1) - 1) // 2
+    rows, columns = np.triu_indices(dimension)
+    matrices = np.zeros((components, dimension, dimension))
+    matrices[:, rows, columns] = triangles / np.where(rows == columns, 1.0, math.sqrt(2.0))
+    return matrices + np.swapaxes(np.triu(matrices, 1), 1, 2)

@@ -1,0 +1,279 @@
+r"""A mixture from its sketch: starting points for the components, found without reading a record again.
+
+`dpsep.models.sketch` releases the characteristic function of the data at public frequencies, once. Here the
+mixture whose characteristic function is nearest (least squares) is searched for: components are added one by
+one where the residual is largest (orthogonal matching pursuit for mixtures: Keriven et al. 2018), all moved
+together after each, and the whole is done again from several random candidates. The best of all runs is kept.
+
+**Privacy.** Post-processing of one release: starts, restarts and the choice among them cost nothing. The
+random numbers are seeded and public.
+
+*Uncertainty.* `spread` linearises: with the sketch's noise of deviation s and the Jacobian A of the expected
+sketch, the estimate's covariance due to noise is (A^T A / s^2 + I)^-1, the identity being the prior.
+"""
+
+import math
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsep.models.components import Variances
+from dpsep.privacy.grid import Block
+
+Array = NDArray[np.float64]
+
+LEARNED_START = math.log(0.08)
+"""Log variance that learned components start from, in scaled units: deviations of about 0.28."""
+LOWEST, HIGHEST = math.log(1e-6), math.log(4.0)
+"""Bounds of learned log variances, in scaled units."""
+RESTARTS = 8
+CANDIDATES = 16
+
+
+class Shape(NamedTuple):
+    """What is looked for; hashable, static under jit.
+
+    Attributes
+    ----------
+    components
+        J.
+    variances
+        Whether and how they are learned.
+    weights_known
+        Whether the weights are given.
+    """
+
+    components: int
+    variances: Variances
+    weights_known: bool
+
+
+class Guess(NamedTuple):
+    """A mixture, in scaled units.
+
+    Attributes
+    ----------
+    log_weight
+        Logarithms of the weights up to a constant, (J,).
+    mean
+        Means, (J, D).
+    level
+        Log variances less a public offset a column: (J, D), or (J, 1) where they are spherical or known.
+    """
+
+    log_weight: Any
+    mean: Any
+    level: Any
+
+
+class Found(NamedTuple):
+    """The best mixture, and how far noise may have moved its means.
+
+    Attributes
+    ----------
+    weight, mean, variance
+        Of the components: (J,), (J, D), (J, D), in scaled units.
+    spread
+        Covariance of each mean due to the sketch's noise, (J, D, D).
+    """
+
+    weight: Array
+    mean: Array
+    variance: Array
+    spread: Array
+
+
+def block(frequencies: int) -> Block:
+    """Return the block of a sketch; its clip leaves room for rounding, so that no record is shrunk."""
+    return Block("sketch", 2 * frequencies, math.sqrt(frequencies) * (1.0 + 1e-4))
+
+
+def decode(
+    sketch: Array,
+    frequencies: Array,
+    deviation: float,
+    shape: Shape,
+    log_weight: Array,
+    offset: Array,
+    restarts: int = RESTARTS,
+) -> Found:
+    """Find the mixture nearest to a sketch.
+
+    Parameters
+    ----------
+    sketch
+        Mean cosines, then mean sines, at the frequencies; released, or exact where nothing is private.
+    frequencies
+        Shape (m, D), in scaled units.
+    deviation
+        Standard deviation of the sketch's noise, in each coordinate; 0 for none.
+    shape
+        What is known and what is learned.
+    log_weight
+        Known weights, in logarithms, or the start of learned ones.
+    offset
+        One a column: the known log variances, or the pattern that learned levels are added to.
+    restarts
+        How many times the search is done.
+    """
+    frequencies = np.asarray(frequencies, np.float64)
+    with jax.enable_x64(True):
+        inputs = (jnp.asarray(sketch), jnp.asarray(frequencies), jnp.asarray(log_weight), jnp.asarray(offset))
+        keys = jax.random.split(jax.random.key(0), restarts)
+        guesses, losses = _search(shape, *inputs, keys)
+        losses = np.asarray(losses)
+        best = int(np.argmin(np.where(np.isfinite(losses), losses, np.inf)))
+        guess = jax.tree.map(lambda part: part[best], guesses)
+        weight, mean, variance = (np.asarray(part) for part in _mixture(shape, guess, inputs[3]))
+        spread = np.asarray(_spread(shape, guess, *inputs[1:], max(deviation, 1e-12)))
+    if not np.isfinite(mean).all():
+        raise FloatingPointError("no start could be found from the sketch: its frequencies do not fit.")
+    return Found(weight, mean, variance, spread)
+
+
+def _mixture(shape: Shape, guess: Guess, offset: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    weight = jax.nn.softmax(guess.log_weight)
+    return weight, guess.mean, jnp.exp(_log_variance(shape, guess, offset))
+
+
+def _log_variance(shape: Shape, guess: Guess, offset: jax.Array) -> jax.Array:
+    level = guess.level if shape.variances == "known" else jnp.clip(guess.level, LOWEST, HIGHEST)
+    return jnp.broadcast_to(level + offset, guess.mean.shape)
+
+
+def _atoms(frequencies: jax.Array, mean: jax.Array, log_variance: jax.Array) -> jax.Array:
+    """Characteristic functions of components, cosines then sines, (J, 2 m)."""
+    phase = mean @ frequencies.T
+    damping = jnp.exp(-0.5 * jnp.exp(log_variance) @ (frequencies**2).T)
+    return jnp.concatenate([damping * jnp.cos(phase), damping * jnp.sin(phase)], axis=-1)
+
+
+def _expected(
+    shape: Shape, guess: Guess, present: jax.Array, frequencies: jax.Array, offset: jax.Array
+) -> jax.Array:
+    """Expected sketch of the components that are present; known weights keep their sizes meanwhile."""
+    if shape.weights_known:
+        weight = jax.nn.softmax(guess.log_weight) * present
+    else:
+        weight = jax.nn.softmax(jnp.where(present > 0, guess.log_weight, -1e9))
+    return weight @ _atoms(frequencies, guess.mean, _log_variance(shape, guess, offset))
+
+
+@partial(jax.jit, static_argnames="shape")
+def _search(
+    shape: Shape,
+    sketch: jax.Array,
+    frequencies: jax.Array,
+    log_weight: jax.Array,
+    offset: jax.Array,
+    keys: jax.Array,
+) -> tuple[Guess, jax.Array]:
+    """Run the search once for each key; return all results and their losses."""
+    components, dimension = shape.components, frequencies.shape[1]
+    start = 0.0 if shape.variances == "known" else LEARNED_START
+    width = dimension if shape.variances == "diag" else 1
+    empty = Guess(log_weight, jnp.zeros((components, dimension)), jnp.full((components, width), start))
+
+    def loss(guess: Guess, present: jax.Array) -> jax.Array:
+        return jnp.sum((sketch - _expected(shape, guess, present, frequencies, offset)) ** 2)
+
+    def move(guess: Guess, present: jax.Array, steps: int) -> Guess:
+        held = shape.variances == "known"
+
+        def free(moved: Guess) -> jax.Array:
+            fixed = moved._replace(
+                log_weight=guess.log_weight if shape.weights_known else moved.log_weight,
+                level=guess.level if held else moved.level,
+            )
+            return loss(fixed, present)
+
+        moved = _adam(free, guess, steps, 0.05)
+        return guess._replace(
+            mean=moved.mean,
+            log_weight=guess.log_weight if shape.weights_known else moved.log_weight,
+            level=guess.level if held else moved.level,
+        )
+
+    def one(key: jax.Array) -> tuple[Guess, jax.Array]:
+        def add(carry: tuple[Guess, jax.Array], step: tuple[jax.Array, jax.Array]) -> tuple[Any, None]:
+            guess, present = carry
+            number, key = step
+            found = jnp.where(shape.weights_known, 1.0, jnp.sum(present) / components) * _expected(
+                shape, guess, present, frequencies, offset
+            )
+            residual = sketch - jnp.where(jnp.sum(present) > 0, found, 0.0)
+            place = _best_candidate(residual, frequencies, start + offset, key)
+            guess = guess._replace(mean=guess.mean.at[number].set(place))
+            present = present.at[number].set(1.0)
+            return (move(guess, present, 40), present), None
+
+        steps = (jnp.arange(components), jax.random.split(key, components))
+        (guess, present), _ = jax.lax.scan(add, (empty, jnp.zeros(components)), steps)
+        guess = move(guess, present, 300)
+        return guess, loss(guess, present)
+
+    return jax.vmap(one)(keys)
+
+
+def _best_candidate(
+    residual: jax.Array, frequencies: jax.Array, log_variance: jax.Array, key: jax.Array
+) -> jax.Array:
+    """Mean of the component most like the residual, by ascent from random places."""
+    places = 0.6 * jax.random.normal(key, (CANDIDATES, frequencies.shape[1]))
+
+    def likeness(places: jax.Array) -> jax.Array:
+        atoms = _atoms(frequencies, places, jnp.broadcast_to(log_variance, places.shape))
+        return atoms @ residual / jnp.sqrt(jnp.sum(atoms**2, -1) + 1e-30)
+
+    places = _adam(lambda at: -jnp.sum(likeness(at)), places, 30, 0.1)
+    return places[jnp.argmax(likeness(places))]
+
+
+def _adam(loss: Any, start: Any, steps: int, rate: float) -> Any:
+    """Descend by Adam with a rate that falls by a cosine."""
+
+    def one(carry: Any, number: jax.Array) -> tuple[Any, None]:
+        at, first, second = carry
+        slope = jax.grad(loss)(at)
+        first = jax.tree.map(lambda old, new: 0.9 * old + 0.1 * new, first, slope)
+        second = jax.tree.map(lambda old, new: 0.99 * old + 0.01 * new**2, second, slope)
+        pace = rate * (0.5 * (1.0 + jnp.cos(jnp.pi * number / steps)) + 0.01)
+        early, late = 1.0 - 0.9 ** (number + 1.0), 1.0 - 0.99 ** (number + 1.0)
+        at = jax.tree.map(
+            lambda place, m, v: place - pace * (m / early) / (jnp.sqrt(v / late) + 1e-12), at, first, second
+        )
+        return (at, first, second), None
+
+    zeros = jax.tree.map(jnp.zeros_like, start)
+    return jax.lax.scan(one, (start, zeros, zeros), jnp.arange(steps))[0][0]
+
+
+@partial(jax.jit, static_argnames="shape")
+def _spread(
+    shape: Shape,
+    guess: Guess,
+    frequencies: jax.Array,
+    log_weight: jax.Array,
+    offset: jax.Array,
+    deviation: jax.Array,
+) -> jax.Array:
+    """Covariance of each mean due to noise; see the module."""
+    del log_weight
+    components, dimension = guess.mean.shape
+    present = jnp.ones(components)
+
+    def expected(mean: jax.Array, log_weight: jax.Array, level: jax.Array) -> jax.Array:
+        return _expected(shape, Guess(log_weight, mean, level), present, frequencies, offset)
+
+    wanted = [0] + ([] if shape.weights_known else [1]) + ([] if shape.variances == "known" else [2])
+    jacobian = jax.jacfwd(expected, argnums=tuple(wanted))(guess.mean, guess.log_weight, guess.level)
+    flat = jnp.concatenate([part.reshape(len(part), -1) for part in jacobian], axis=1)
+    information = flat.T @ flat / deviation**2 + jnp.eye(flat.shape[1])
+    size = components * dimension
+    covariance = jnp.linalg.inv(information)[:size, :size]
+    blocks = covariance.reshape(components, dimension, components, dimension)
+    return jnp.einsum("jdje->jde", blocks)
