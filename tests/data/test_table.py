@@ -219,7 +219,6 @@ def test_an_object_arrays_odd_cells_become_nan():
         (np.array([["a"]]), "X has type <U1"),
         (np.array([[1j]]), "X has type complex128"),
         (np.ones(3), r"X has 1 dimensions, expected 2 .*X.reshape\(-1, 1\)"),
-        ([[1, 2], [3]], "rows of different lengths"),
         (scipy.sparse.eye_array(2), r"sparse matrix; make it dense with X.toarray\(\)"),
     ],
 )
@@ -227,6 +226,23 @@ def test_inputs_that_are_no_matrix_of_numbers_are_refused_by_their_structure(X, 
     with pytest.raises(TableError, match=message) as caught:
         as_matrix(X)
     assert "Oslo" not in str(caught.value)
+
+
+def test_a_row_of_a_list_that_is_no_row_like_the_first_is_missing_and_says_nothing():
+    class Odd:
+        def __iter__(self):
+            raise ValueError("secret")
+
+    found = as_matrix([[1, 2], [3], None, Odd(), [1, [2, 3]], [4, 5]])[0]
+    assert np.isnan(found[1:4]).all()
+    assert np.isnan(found[4, 1])
+    np.testing.assert_array_equal(found[[0, 5]], [[1, 2], [4, 5]])
+
+
+def test_signalling_nans_in_single_precision_are_no_warning():
+    bits = np.array([[0x7FA00000, 0x3F800000]], np.uint32)
+    for X in (bits.view(np.float32), pd.DataFrame(bits.view(np.float32))):
+        assert np.isnan(as_matrix(X)[0][0, 0])
 
 
 def test_pandas_is_not_imported_by_the_room():

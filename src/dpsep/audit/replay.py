@@ -217,9 +217,17 @@ def record(
         trace.rows = [(row.kind, *row[4:10]) for row in ledger.rows()[before:]]
     if getattr(estimator, "privacy_", None) is not None:
         trace.statement = {key: value for key, value in estimator.privacy_.to_dict().items() if key != "run"}
-        posterior = estimator.posterior_
-        trace.outcome = {"mean": posterior.mean, "covariance": posterior.covariance}
+        trace.outcome = _arrays(estimator)
     return trace
+
+
+def _arrays(estimator: Any) -> dict[str, Array]:
+    """Return everything learned that is made of numbers: fitted attributes and all parts of the posterior."""
+    learned = {name: value for name, value in vars(estimator).items() if name.endswith("_")}
+    posterior = learned.pop("posterior_")
+    learned |= {f"posterior.{name}": value for name, value in posterior._asdict().items()}
+    arrays = {name: np.asarray(value) for name, value in learned.items() if value is not None}
+    return {name: array for name, array in arrays.items() if array.dtype.kind in "biuf"}
 
 
 def distance(one: Release, other: Release) -> Fraction:

@@ -1,7 +1,8 @@
 """Benchmarks: accuracy against peers, cost against scikit-learn, coverage of the intervals.
 
 `run` is what ``dpsep bench`` calls. The cases are ``adult`` and ``linear`` (accuracy on public tables),
-``cost`` (time, compilations, memory) and ``coverage`` (do intervals hold the truth as often as they say).
+``cost`` (time, compilations, memory), ``coverage`` (do intervals hold the truth as often as they say) and
+``mixture`` (growth, accuracy and coverage of mixtures, on made data).
 Tables come from ``$DPSEP_DATA`` or the download cache; rows whose table cannot be had say that they were
 skipped.
 
@@ -12,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-CASES = ("adult", "linear", "cost", "coverage")
+CASES = ("adult", "linear", "cost", "coverage", "mixture")
 """The cases, in the order in which they run."""
 
 
@@ -69,6 +70,10 @@ def _case(name: str) -> Callable[[bool], list[dict[str, Any]]]:
         return cost.cost
     if name == "coverage":
         return _coverage
+    if name == "mixture":
+        from dpsep.bench import mixture
+
+        return mixture.mixture
     from dpsep.bench import accuracy
 
     return accuracy.adult if name == "adult" else accuracy.linear

@@ -18,7 +18,7 @@ from dpsep.data.schema import (
     encode_target,
     encoded_bounds,
 )
-from dpsep.data.table import as_matrix, read_table
+from dpsep.data.table import as_matrix, check_types, read_table
 
 __all__ = [
     "ADULT_SCHEMA",
@@ -33,6 +33,7 @@ __all__ = [
     "as_frame",
     "as_matrix",
     "check_table",
+    "check_types",
     "encode",
     "encode_target",
     "encoded_bounds",

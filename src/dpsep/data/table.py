@@ -31,7 +31,15 @@ from dpsep.data.declare import Schema
 from dpsep.data.frames import TableError, as_frame, is_pandas, refuse_duplicates, unknown_column
 from dpsep.data.schema import parse_number
 
-__all__ = ["Finding", "TableError", "as_matrix", "check_table", "read_table", "render_findings"]
+__all__ = [
+    "Finding",
+    "TableError",
+    "as_matrix",
+    "check_table",
+    "check_types",
+    "read_table",
+    "render_findings",
+]
 
 FORMATS = {
     **{".csv": "csv", ".tsv": "csv", ".txt": "csv"},
@@ -99,11 +107,35 @@ def read_table(
     return frame
 
 
+def check_types(X: Any) -> None:
+    """Raise `TableError` where the columns' names or types cannot be used; no cell is looked at.
+
+    What `as_matrix` would refuse, told before anything is charged or read.
+    """
+    if isinstance(X, pl.LazyFrame):
+        _refuse_types(list(X.collect_schema().items()))
+    elif isinstance(X, pa.Table):
+        refuse_duplicates(X.column_names, "X")
+        empty = pl.DataFrame(pl.from_arrow(X.schema.empty_table()))
+        _refuse_types(list(zip(empty.columns, empty.dtypes, strict=True)))
+    elif isinstance(X, pl.DataFrame):
+        _refuse_types(list(zip(X.columns, X.dtypes, strict=True)))
+    elif is_pandas(X):
+        names = [str(name) for name in X.columns]
+        refuse_duplicates(names, "X")
+        _refuse_types(list(zip(names, X.dtypes, strict=True)))
+    elif hasattr(X, "toarray"):
+        raise TableError("X is a sparse matrix; make it dense with X.toarray()")
+    elif getattr(getattr(X, "dtype", None), "kind", "O") not in "biufOc":  # complex has a message of its own
+        raise TableError(f"X has type {X.dtype}; {_HOW_TO_DECLARE}")
+
+
 def as_matrix(X: Any) -> tuple[NDArray[np.float64], list[str] | None]:
     """Return the inputs handed to an estimator as a matrix of doubles, with their names if they have any.
 
-    Missing values become NaN and so do the cells of an object array that are no numbers. A column whose
-    *type* is not numeric is an error that names the column and the type.
+    Missing values become NaN and so do the cells of an object array that are no numbers, and all cells of a
+    row of a list that is no row of numbers as long as the first. A column whose *type* is not numeric is an
+    error that names the column and the type.
 
     Parameters
     ----------
@@ -120,18 +152,16 @@ def as_matrix(X: Any) -> tuple[NDArray[np.float64], list[str] | None]:
     (array([[1. , 0.5],
            [2. , nan]]), ['a', 'b'])
     """
+    check_types(X)
     if isinstance(X, pl.LazyFrame | pa.Table):
         X = as_frame(X)
     if isinstance(X, pl.DataFrame):
-        return _frame_matrix(X.columns, [X[name] for name in X.columns], X.height), X.columns
+        return _frame_matrix([X[name] for name in X.columns], X.height), X.columns
     if is_pandas(X):
         names = [str(name) for name in X.columns]
-        refuse_duplicates(names, "X")
         series = [X.iloc[:, place] for place in range(len(names))]
         text = all(isinstance(name, str) for name in X.columns)
-        return _frame_matrix(names, series, len(X)), names if text else None
-    if hasattr(X, "toarray"):
-        raise TableError("X is a sparse matrix; make it dense with X.toarray()")
+        return _frame_matrix(series, len(X)), names if text else None
     typed = hasattr(X, "dtype") or hasattr(X, "__array__")
     array = np.asarray(X) if typed else _rows_of_lists(X)
     if array.ndim != 2:
@@ -143,7 +173,7 @@ def as_matrix(X: Any) -> tuple[NDArray[np.float64], list[str] | None]:
         return np.array([[_as_float(cell) for cell in row] for row in array]).reshape(array.shape), None
     if array.dtype.kind not in "biuf":
         raise TableError(f"X has type {array.dtype}; {_HOW_TO_DECLARE}")
-    with np.errstate(over="ignore"):  # a long double beyond a double's range is infinite, not a warning
+    with np.errstate(all="ignore"):  # a cell that no double can hold, or a signalling NaN, is no warning
         matrix = np.asarray(array, np.float64).view()
     # A table of doubles is not copied, so what is returned cannot be written to.
     matrix.flags.writeable = False
@@ -156,20 +186,26 @@ _HOW_TO_DECLARE = (
 )
 
 
-def _frame_matrix(names: list[str], columns: list[Any], height: int) -> NDArray[np.float64]:
-    """Stack the columns of a polars or a pandas frame."""
-    matrix = np.empty((height, len(names)))
-    for place, (name, column) in enumerate(zip(names, columns, strict=True)):
-        if isinstance(column, pl.Series):
-            numeric = column.dtype.is_numeric() or column.dtype in (pl.Boolean, pl.Null)
+def _refuse_types(columns: list[tuple[str, Any]]) -> None:
+    """Raise `TableError` at the first column whose type is not numeric."""
+    for name, dtype in columns:
+        if isinstance(dtype, pl.DataType):
+            numeric = dtype.is_numeric() or dtype in (pl.Boolean, pl.Null)
         else:
-            numeric = getattr(column.dtype, "kind", "O") in "biuf"
+            numeric = getattr(dtype, "kind", "O") in "biuf"
         if not numeric:
-            raise TableError(f"column {name!r} has type {column.dtype}; {_HOW_TO_DECLARE}")
-        if isinstance(column, pl.Series):
-            matrix[:, place] = column.cast(pl.Float64).fill_null(np.nan).to_numpy()
-        else:
-            matrix[:, place] = column.to_numpy(dtype=np.float64, na_value=np.nan)
+            raise TableError(f"column {name!r} has type {dtype}; {_HOW_TO_DECLARE}")
+
+
+def _frame_matrix(columns: list[Any], height: int) -> NDArray[np.float64]:
+    """Stack the columns of a polars or a pandas frame."""
+    matrix = np.empty((height, len(columns)))
+    for place, column in enumerate(columns):
+        with np.errstate(all="ignore"):
+            if isinstance(column, pl.Series):
+                matrix[:, place] = column.cast(pl.Float64).fill_null(np.nan).to_numpy()
+            else:
+                matrix[:, place] = column.to_numpy(dtype=np.float64, na_value=np.nan)
     return matrix
 
 
@@ -185,18 +221,23 @@ def _rows_of_lists(X: Any) -> NDArray[Any]:
 
     NumPy would choose one type for all by looking at them, so that one text cell made text of every record.
     """
-    try:
-        rows = [list(row) for row in X]
-    except TypeError:
+    rows = [_cells_of(row) for row in X]
+    if not rows or rows[0] is None:
         return np.empty(0, object)  # not two-dimensional, which the caller refuses
-    widths = {len(row) for row in rows}
-    if len(widths) > 1:
-        raise TableError("X has rows of different lengths; every record has the same features")
-    table = np.empty((len(rows), widths.pop() if widths else 0), object)
+    width = len(rows[0])
+    table = np.full((len(rows), width), np.nan, object)
     for place, row in enumerate(rows):
-        for column, cell in enumerate(row):
-            table[place, column] = cell
+        if row is not None and len(row) == width:
+            for column, cell in enumerate(row):
+                table[place, column] = cell
     return table
+
+
+def _cells_of(row: Any) -> list[Any] | None:
+    try:
+        return list(row)
+    except Exception:  # whatever a row's own iteration raises would tell on its record
+        return None
 
 
 def _content(source: str | Path | IO[bytes]) -> tuple[bytes, str, str | None]:

@@ -19,6 +19,7 @@ from dpsep.estimators.statement import PrivacyStatement
 from dpsep.estimators.structure import Structure, declared_scaling, structure_of_table, table_shape
 from dpsep.models.components import Variances
 from dpsep.privacy.checkpoint import Checkpoint
+from dpsep.privacy.leaks import warn_leak
 from dpsep.privacy.ledger import Ledger, as_ledger
 from dpsep.privacy.mechanism import Relation
 from dpsep.privacy.scaling import Scaling
@@ -67,11 +68,14 @@ class GaussianMixture(DensityMixin, PrivateEstimator):
     steps
         Number of releases of summed factors; None chooses. Without privacy: most iterations.
     noise_aware
-        Whether the posterior is widened by the known noise of privacy.
+        Whether the posteriors of means, weights and variances are widened by the known noise of privacy.
     ledger, checkpoint, random_state, strict
         As in the regressions (`dpsep.estimators.base.LinearWeights`).
 
     Without bounds and `mean_scale`, bounds are estimated privately, inside epsilon.
+
+    `predict`, `predict_proba`, `score_samples`, `score`, `aic`, `bic` and `fit_predict` compute from the rows
+    they are given, without noise: for private rows what they return is outside the guarantee.
 
     Examples
     --------
@@ -181,11 +185,17 @@ class GaussianMixture(DensityMixin, PrivateEstimator):
         return self
 
     def fit_predict(self, X: Any, y: Any = None, **kwargs: Any) -> NDArray[np.intp]:
-        """Fit, and return the most probable component of each row."""
+        """Fit, and return the most probable component of each row, which no noise protects."""
+        if self.private:
+            warn_leak(
+                "fit_predict returns a label for every private record, outside the guarantee; fit, and "
+                "predict rows that are not private.",
+                strict=self.strict,
+            )
         return self.fit(X, y, **kwargs).predict(X)
 
     def predict(self, X: Any) -> NDArray[np.intp]:
-        """Return the most probable component of each row."""
+        """Return the most probable component of each row; not noised, so not for private rows."""
         return np.argmax(self.predict_proba(X), axis=1)
 
     def predict_proba(self, X: Any) -> Array:
@@ -201,17 +211,17 @@ class GaussianMixture(DensityMixin, PrivateEstimator):
         return self.score_samples(X)
 
     def score(self, X: Any, y: Any = None) -> float:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Mean log posterior predictive density of the rows."""
+        """Mean log posterior predictive density of the rows; not noised, so not for private rows."""
         del y
         return float(np.mean(self.score_samples(X)))
 
     def aic(self, X: Any) -> float:
-        """Akaike's criterion on these rows (lower is better)."""
+        """Akaike's criterion on these rows (lower is better); not noised, so not for private rows."""
         rows = self.score_samples(X)
         return float(-2.0 * rows.sum() + 2.0 * self._free_parameters())
 
     def bic(self, X: Any) -> float:
-        """Bayesian criterion on these rows (lower is better)."""
+        """Bayesian criterion on these rows (lower is better); not noised, so not for private rows."""
         rows = self.score_samples(X)
         return float(-2.0 * rows.sum() + self._free_parameters() * math.log(len(rows)))
 
@@ -269,6 +279,13 @@ class GaussianMixture(DensityMixin, PrivateEstimator):
             raise ValueError(f"method={self.method!r} needs known weights= and noise_scale=; or use 'sep'.")
         variances: Variances = self.covariance_type if noise is None else "known"
         scaling, prior = self._scaling(shape.features)
+        if noise is not None and scaling is not None:
+            ratio = noise / scaling.scale
+            if not ((ratio >= 1e-4) & (ratio <= 1e3)).all():
+                raise ValueError(
+                    "noise_scale must lie between 1e-4 and 1e3 times the scale of the means (mean_scale, or "
+                    "half the distance of the bounds) in every column."
+                )
         if self.method == "adf" and prior is None:
             raise ValueError(
                 "method='adf' needs a mean_prior of its own for each component, shape (components, columns): "
@@ -285,9 +302,16 @@ class GaussianMixture(DensityMixin, PrivateEstimator):
             concentration=float(self.weight_concentration),
             scaling=scaling,
             prior_mean=prior,
-            clip=None if self.clip is None or math.isinf(self.clip) else float(self.clip),
+            clip=self._clip(),
             steps=None if self.steps is None else int(self.steps),
         )
+
+    def _clip(self) -> float | None:
+        if self.clip is None or (not self.private and math.isinf(self.clip)):
+            return None
+        if self.private and not float(self.clip) <= 1e6:
+            raise ValueError(f"clip must be at most 1e6 in a private fit, not {self.clip!r}.")
+        return float(self.clip)
 
     def _known_weights(self) -> Array | None:
         if self.weights is None:
@@ -336,10 +360,15 @@ class GaussianMixture(DensityMixin, PrivateEstimator):
         unit = scale[:, None] * scale
         covariances = result.covariance + (result.noise if self.noise_aware else 0.0)
         spherical = task.variances == "spherical"
-        shape = None
+        each = task.features if spherical else 1
+        concentration = shape = None
+        if task.weights is None:
+            mass = result.counts + task.concentration
+            concentration = mass * (_shrink_weights(mass, result.count_noise) if self.noise_aware else 1.0)
         if task.variances != "known":
-            shape = 1.0 + result.counts * (task.features if spherical else 1) / 2
-        concentration = None if task.weights is not None else result.counts + task.concentration
+            shape = 1.0 + result.counts * each / 2
+            if self.noise_aware:
+                shape = 1.0 / (1.0 / shape + result.scatter_noise)
         self.posterior_ = MixturePosterior(
             means=result.mean * scale + centre,
             mean_covariances=covariances * unit,
@@ -387,6 +416,13 @@ class GaussianMixture(DensityMixin, PrivateEstimator):
         if self.noise_scale is None:
             free += components * (1 if self.covariance_type == "spherical" else columns)
         return free
+
+
+def _shrink_weights(mass: Array, noise: float) -> float:
+    """Share of a Dirichlet's mass that leaves room for noise of this variance in every count."""
+    total = mass.sum()
+    own = float(np.mean(mass * (total - mass))) / (total + 1.0)  # average variance of total times a weight
+    return own / (own + noise)
 
 
 def _columns(value: Any, columns: int, what: str) -> Array:

@@ -75,4 +75,5 @@ def _result(task: Task, q: GaussianSet, columns: Columns, unit: Array, steps: in
     counts = task.records * task.weights
     mean = np.asarray(q.mean) * unit
     zero = np.zeros_like(covariance)
-    return Result(mean, covariance, zero, variance, task.weights, counts, columns, steps, 0.0)
+    none = np.zeros(task.components)
+    return Result(mean, covariance, zero, variance, task.weights, counts, 0.0, none, columns, steps, 0.0)

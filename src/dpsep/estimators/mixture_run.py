@@ -26,7 +26,13 @@ from dpsep.estimators.charged import Run, Spend, charged_run, fingerprint_of
 from dpsep.estimators.resume import KeptGate
 from dpsep.estimators.run import private_scaling_of
 from dpsep.inference import components, sketch
-from dpsep.models.components import ExpectedStatistics, LocalFactors, Variances, VariationalFactors
+from dpsep.models.components import (
+    ExpectedStatistics,
+    LocalFactors,
+    LogDensity,
+    Variances,
+    VariationalFactors,
+)
 from dpsep.models.glm import Columns
 from dpsep.models.sketch import Sketch, draw_frequencies
 from dpsep.privacy import scaling as private_scaling
@@ -48,6 +54,8 @@ SCALING_SHARE = 0.1
 """Share of the budget for private scaling, where it is needed."""
 SKETCH_SHARE = 0.25
 """Share of the rest for the sketch."""
+OPEN_STARTS = 4
+"""How many starts are tried without privacy, where trying costs nothing but time."""
 MARGINS = (0.5, 3.0)
 """Least and largest distance of the mean part's clip from sqrt(D)."""
 CONTRIBUTIONS = {"sep": LocalFactors, "vi": VariationalFactors, "em": ExpectedStatistics}
@@ -103,6 +111,8 @@ class Result(NamedTuple):
     variance: Array
     weights: Array
     counts: Array
+    count_noise: float
+    scatter_noise: Array
     columns: Columns
     steps: int
     moved: float
@@ -116,8 +126,8 @@ def around(low: Array, high: Array) -> Scaling:
     >>> around(np.array([0.0]), np.array([4.0])).centre
     array([2.])
     """
-    reach = (high - low) / 2
-    return Scaling((low + high) / 2, np.where(reach > 0, reach, 1.0), low, high)
+    reach = high / 2 - low / 2
+    return Scaling(low / 2 + high / 2, np.where(reach > 0, reach, 1.0), low, high)
 
 
 def design_schedule(
@@ -196,10 +206,18 @@ def fit_open(task: Task, records: Records, *, max_iter: int, tolerance: float) -
     block = sketch.block(len(frequencies))
     gate = OpenGate(records, [block], Sketch())
     total = gate.release((settings.columns, frequencies))["sketch"]
-    start = _start(task, settings, total / task.records, frequencies, 0.0)
+    starts = _starts(task, settings, total / task.records, frequencies, 0.0, OPEN_STARTS)
     blocks = blocks_of(task, MARGINS[1], math.inf if task.clip is None else task.clip)
     open_gate = OpenGate(records, blocks, CONTRIBUTIONS[task.method](task.variances))
-    return _result(settings, components.run(open_gate, settings, start, max_iter, tolerance))
+    tried = [components.run(open_gate, settings, start, min(max_iter, 10), tolerance) for start in starts]
+    score = OpenGate(records, [Block("score", 1, math.inf)], LogDensity())
+    public = [components.public_of(settings, state, task.records) for state in tried]
+    best = int(np.argmax([score.release(one)["score"][0] for one in public]))
+    left = max_iter - tried[best].step
+    state = tried[best]
+    if left > 0 and state.moved > tolerance:
+        state = components.run(open_gate, settings, state, left, tolerance)
+    return _result(settings, state)
 
 
 def blocks_of(task: Task, margin: float, clip: float) -> list[Block]:
@@ -267,13 +285,19 @@ def _private_start(task: Task, settings: components.Settings, records: Records, 
         gate = Gate(records, mechanism, [block], Sketch(), run.permit, stream=run.stream)
         total = gate.release((columns, frequencies))["sketch"]
         run.saved.keep_early("sketch", total)
-    deviation = mechanism.sigma * block.clip / task.records
-    return _start(task, settings, total / task.records, frequencies, deviation)
+    noise = mechanism.sigma * block.clip / task.records
+    return _starts(task, settings, total / task.records, frequencies, noise, 1)[0]
 
 
-def _start(
-    task: Task, settings: components.Settings, released: Array, frequencies: Array, deviation: float
-) -> components.State:
+def _starts(
+    task: Task,
+    settings: components.Settings,
+    released: Array,
+    frequencies: Array,
+    noise: float,
+    keep: int,
+) -> list[components.State]:
+    """States to start from, as a sketch suggests them, the likeliest first."""
     shape = sketch.Shape(task.components, task.variances, task.weights is not None)
     weights = np.full(task.components, 1.0 / task.components) if task.weights is None else task.weights
     scale = np.asarray(settings.columns.scale)
@@ -284,16 +308,25 @@ def _start(
         # One variance in the table's units is a pattern in scaled ones.
         offset = -2.0 * np.log(scale)
         offset = offset - offset.mean()
-    found = sketch.decode(released, frequencies, deviation, shape, np.log(weights), offset)
-    if task.prior_mean is not None:
-        # Components are told apart by their priors: each takes the found one that suits it.
-        apart = ((settings.prior_mean[:, None] - found.mean[None]) ** 2).sum(-1)
-        order = linear_sum_assignment(apart)[1]
-        if task.weights is None:
-            found = sketch.Found(*(part[order] for part in found))
-        else:
-            found = found._replace(mean=found.mean[order], spread=found.spread[order])
-    return components.init(settings, task.records, found.mean, found.variance, found.weight, found.spread)
+    # A mean of N cosines has a variance of at most 1 / 2N about its expectation.
+    deviation = math.sqrt(noise**2 + 0.5 / task.records)
+    found = sketch.decode(released, frequencies, deviation, shape, np.log(weights), offset, keep=keep)
+    ordered = [_ordered(task, settings, one) for one in found]
+    return [
+        components.init(settings, task.records, one.mean, one.variance, one.weight, one.spread)
+        for one in ordered
+    ]
+
+
+def _ordered(task: Task, settings: components.Settings, found: sketch.Found) -> sketch.Found:
+    """Where components are told apart by their priors, give each the found one that suits it."""
+    if task.prior_mean is None:
+        return found
+    apart = ((settings.prior_mean[:, None] - found.mean[None]) ** 2).sum(-1)
+    order = linear_sum_assignment(apart)[1]
+    if task.weights is None:
+        return sketch.Found(*(part[order] for part in found))
+    return found._replace(mean=found.mean[order], variance=found.variance[order], spread=found.spread[order])
 
 
 def _own_scaling(values: NDArray[np.floating]) -> Scaling:
@@ -313,6 +346,8 @@ def _result(settings: components.Settings, state: components.State) -> Result:
         state.deviation**2,
         components.weights_of(settings, state),
         np.maximum(state.counts, 0.0),
+        state.count_noise,
+        state.scatter_noise,
         settings.columns,
         state.step,
         state.moved,

@@ -5,6 +5,7 @@ where classes are not declared they are taken from the target, and a `PrivacyLea
 """
 
 import warnings
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +14,7 @@ from sklearn.exceptions import DataConversionWarning
 from sklearn.utils import assert_all_finite
 from sklearn.utils.multiclass import check_classification_targets
 
-from dpsep.data import TableError, as_matrix
+from dpsep.data import TableError, as_matrix, check_types
 from dpsep.privacy.leaks import warn_leak
 from dpsep.privacy.scaling import Scaling, within
 
@@ -31,6 +32,7 @@ class Structure(NamedTuple):
 def structure_of_table(X: Any) -> Structure:
     """Shape and column names of a table without a target, from its metadata."""
     records, features = table_shape(X)
+    check_types(X)
     if features < 1:
         raise ValueError(
             f"X has 0 feature(s) (shape=({records}, {features})) while a minimum of 1 is required."
@@ -85,8 +87,17 @@ def _names(X: Any) -> tuple[str, ...] | None:
 
 
 def _shape(array: Any) -> tuple[int, ...]:
+    """Shape of a table; that of nested lists by their first row, without looking at a cell."""
     shape = getattr(array, "shape", None)
-    return tuple(np.asarray(array).shape if shape is None else shape)
+    if shape is not None:
+        return tuple(shape)
+    if hasattr(array, "__array__"):
+        return tuple(np.asarray(array).shape)
+    found: list[int] = []
+    while isinstance(array, Sequence) and not isinstance(array, str | bytes):
+        found.append(len(array))
+        array = array[0] if array else None
+    return tuple(found)
 
 
 def declared_scaling(bounds: Any, columns: int, what: str) -> Scaling:

@@ -19,7 +19,14 @@ of EM, and EM with over-relaxation below two converges locally wherever EM does.
 
 *Averaging.* Counts, missing information and steps are averaged over releases: a_t = 1 / (t + n0), the start
 counting as n0 releases. Each release tells where the mean should be with noise of its own; this is their
-running mean, and its noise covariance is carried along: K <- (1 - a)^2 K + a^2 Lambda^-1 (s^2 I) Lambda^-1.
+running mean, and its noise covariance is carried along: K <- (1 - a)^2 K + a^2 Lambda^-1 (s^2 I) Lambda^-1,
+with s^2 that of the gate's noise and, where rows are sampled at a rate p, of the sampling, n_j (1 - p) / p.
+This takes a step to land where the mean should be. For VI and EM, which know of no missing information, and
+for components that share many records, it falls short, and so does K (by up to half where components are two
+deviations apart). Noise in counts and variances is carried the same way.
+
+*Priors.* Learned weights have a Dirichlet prior, learned precisions a Gamma prior of shape one and mean
+variance 0.01, as two records would have.
 
 Without privacy a_t = 1 until nothing moves.
 
@@ -46,6 +53,8 @@ LONGEST = 2.0
 """Longest step of a mean, in deviations of its component."""
 START_WEIGHT = 1.0
 """How many releases the start counts as, n0."""
+PRIOR_VARIANCE, PRIOR_RECORDS = 0.01, 2.0
+"""The Gamma prior of learned precisions, as a variance in scaled units and the records it counts as."""
 LEAST_VARIANCE = 1e-6
 """Smallest learned variance, in scaled units."""
 
@@ -115,6 +124,10 @@ class State(NamedTuple):
         Missing information in units of the deviations, (J, D, D).
     noise
         Covariance of each mean due to noise, (J, D, D).
+    count_noise
+        Variance of the counts due to noise, one number.
+    scatter_noise
+        Variance of the relative change of the variances due to noise, (J,).
     step
         Releases so far.
     moved
@@ -127,6 +140,8 @@ class State(NamedTuple):
     counts: Array
     missing: Array
     noise: Array
+    count_noise: float
+    scatter_noise: Array
     step: int
     moved: float
 
@@ -176,7 +191,7 @@ def init(
     deviation = np.sqrt(variance)
     precision = _precision(settings, count, np.zeros((len(mean), dimension, dimension)), deviation)
     missing = np.zeros_like(precision)
-    return State(mean, precision, deviation, count, missing, spread, 0, math.inf)
+    return State(mean, precision, deviation, count, missing, spread, 0.0, np.zeros(len(mean)), 0, math.inf)
 
 
 def weights_of(settings: Settings, state: State) -> Array:
@@ -239,14 +254,19 @@ def _update(gate: Summed, settings: Settings, state: State, released: dict[str, 
     length = np.linalg.norm(move / state.deviation, axis=1)
     move = move * np.minimum(1.0, LONGEST / np.maximum(length, 1e-300))[:, None]
     inverse = np.linalg.inv(precision)
-    noise = inverse / state.deviation[:, None, :] * (scale * gate.deviations["mean"])
-    noise = (1.0 - gain) ** 2 * state.noise + gain**2 * noise @ np.swapaxes(noise, 1, 2)
-    deviation = state.deviation
+    kept = _kept(count, gate.records)
+    fade = (1.0 - gain) ** 2
+    sampled = (scale - 1.0) * kept  # variance of sums over rows that are sampled, at about one a record
+    noise = inverse / state.deviation[:, None, :]
+    noise = noise * np.sqrt((scale * gate.deviations["mean"]) ** 2 + sampled)[:, None, None]
+    deviation, scatter_noise = state.deviation, state.scatter_noise
     if settings.variances != "known":
-        excess = (
-            scale * released["scatter"] / np.repeat(_kept(count, gate.records), _each(settings, dimension))
-        )
-        deviation = _new_deviation(settings, state, excess, inverse, gain)
+        excess = scale * released["scatter"].reshape(components, -1)
+        deviation = _new_deviation(settings, state, excess, kept, inverse, gain)
+        spread = (scale * gate.deviations["scatter"]) ** 2 + 2.0 * sampled
+        if settings.variances == "spherical":
+            spread = spread / dimension
+        scatter_noise = fade * scatter_noise + gain**2 * spread / kept**2
     longest = float(np.max(np.linalg.norm(gain * move / state.deviation, axis=1)))
     changed = float(np.max(np.abs(deviation / state.deviation - 1.0)))
     return State(
@@ -255,30 +275,32 @@ def _update(gate: Summed, settings: Settings, state: State, released: dict[str, 
         deviation,
         count,
         missing,
-        noise,
+        fade * state.noise + gain**2 * noise @ np.swapaxes(noise, 1, 2),
+        fade * state.count_noise + gain**2 * (scale * gate.deviations["count"]) ** 2,
+        scatter_noise,
         state.step + 1,
         max(longest, changed),
     )
 
 
-def _each(settings: Settings, dimension: int) -> int:
-    return dimension if settings.variances == "diag" else 1
-
-
 def _new_deviation(
-    settings: Settings, state: State, excess: Array, inverse: NDArray[np.floating], gain: float
+    settings: Settings, state: State, excess: Array, kept: Array, inverse: Any, gain: float
 ) -> Array:
     """Deviations whose squares grow by the released excess, at most twofold a step."""
     dimension = state.mean.shape[1]
-    ratio = excess.reshape(len(state.mean), -1)
+    variance = state.deviation**2
     # The mean's own uncertainty is part of the expected square.
-    own = np.diagonal(inverse, axis1=1, axis2=2) / state.deviation**2
+    own = np.diagonal(inverse, axis1=1, axis2=2) / variance
+    prior = PRIOR_VARIANCE / variance - 1.0
+    each = 1
     if settings.variances == "spherical":
-        ratio = ratio / math.sqrt(dimension)
-        own = own.mean(axis=1, keepdims=True)
-    growth = np.clip(1.0 + gain * (ratio + own), 0.5, 2.0)
-    variance = np.maximum(state.deviation**2 * growth, LEAST_VARIANCE)
-    return np.sqrt(variance)
+        # Public units of the columns differ; a common factor is what the prior speaks of.
+        excess, each = excess * math.sqrt(dimension), dimension
+        own, prior = own.sum(axis=1, keepdims=True), prior.mean(axis=1, keepdims=True)
+    counted = kept[:, None]
+    ratio = (excess + counted * own + PRIOR_RECORDS * prior) / (counted * each + PRIOR_RECORDS)
+    growth = np.clip(1.0 + gain * ratio, 0.5, 2.0)
+    return np.sqrt(np.maximum(variance * growth, LEAST_VARIANCE))
 
 
 def _kept(count: Array, records: int) -> Array:

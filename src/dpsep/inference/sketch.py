@@ -4,12 +4,15 @@ r"""A mixture from its sketch: starting points for the components, found without
 mixture whose characteristic function is nearest (least squares) is searched for: components are added one by
 one where the residual is largest (orthogonal matching pursuit for mixtures: Keriven et al. 2018), all moved
 together after each, and the whole is done again from several random candidates. The best of all runs is kept.
+Misfits count in units of the sketch's error (its noise, and 1 / 2 N of sampling) and weak priors are added
+(means and log weights of deviation one, log variances of deviation 0.7 about their common level), so that
+where noise leaves two answers possible the plainer one is taken.
 
 **Privacy.** Post-processing of one release: starts, restarts and the choice among them cost nothing. The
 random numbers are seeded and public.
 
-*Uncertainty.* `spread` linearises: with the sketch's noise of deviation s and the Jacobian A of the expected
-sketch, the estimate's covariance due to noise is (A^T A / s^2 + I)^-1, the identity being the prior.
+*Uncertainty.* `spread` linearises: with the sketch's error of deviation s and the Jacobian A of the expected
+sketch, the estimate's covariance is (A^T A / s^2 + I)^-1, the identity being the prior.
 """
 
 import math
@@ -26,8 +29,6 @@ from dpsep.privacy.grid import Block
 
 Array = NDArray[np.float64]
 
-LEARNED_START = math.log(0.08)
-"""Log variance that learned components start from, in scaled units: deviations of about 0.28."""
 LOWEST, HIGHEST = math.log(1e-6), math.log(4.0)
 """Bounds of learned log variances, in scaled units."""
 RESTARTS = 8
@@ -100,8 +101,9 @@ def decode(
     log_weight: Array,
     offset: Array,
     restarts: int = RESTARTS,
-) -> Found:
-    """Find the mixture nearest to a sketch.
+    keep: int = 1,
+) -> list[Found]:
+    """Find the mixtures nearest to a sketch, the best one first.
 
     Parameters
     ----------
@@ -110,7 +112,7 @@ def decode(
     frequencies
         Shape (m, D), in scaled units.
     deviation
-        Standard deviation of the sketch's noise, in each coordinate; 0 for none.
+        Standard deviation of the sketch's error in each coordinate: noise and sampling.
     shape
         What is known and what is learned.
     log_weight
@@ -119,20 +121,23 @@ def decode(
         One a column: the known log variances, or the pattern that learned levels are added to.
     restarts
         How many times the search is done.
+    keep
+        How many of the results are returned.
     """
-    frequencies = np.asarray(frequencies, np.float64)
+    # Single precision finds the place; what follows from it needs no more.
+    single = [jnp.asarray(part, jnp.float32) for part in (sketch, frequencies, log_weight, offset, deviation)]
+    keys = jax.random.split(jax.random.key(0), restarts)
+    guesses, losses = _search(shape, *single, keys)
+    order = np.argsort(np.where(np.isfinite(losses), losses, np.inf))
+    found = []
     with jax.enable_x64(True):
-        inputs = (jnp.asarray(sketch), jnp.asarray(frequencies), jnp.asarray(log_weight), jnp.asarray(offset))
-        keys = jax.random.split(jax.random.key(0), restarts)
-        guesses, losses = _search(shape, *inputs, keys)
-        losses = np.asarray(losses)
-        best = int(np.argmin(np.where(np.isfinite(losses), losses, np.inf)))
-        guess = jax.tree.map(lambda part: part[best], guesses)
-        weight, mean, variance = (np.asarray(part) for part in _mixture(shape, guess, inputs[3]))
-        spread = np.asarray(_spread(shape, guess, *inputs[1:], max(deviation, 1e-12)))
-    if not np.isfinite(mean).all():
-        raise FloatingPointError("no start could be found from the sketch: its frequencies do not fit.")
-    return Found(weight, mean, variance, spread)
+        double = [jnp.asarray(part, jnp.float64) for part in (frequencies, offset)]
+        for place in order[:keep]:
+            guess = jax.tree.map(lambda part, place=place: jnp.asarray(part[place], jnp.float64), guesses)
+            weight, mean, variance = (np.asarray(part) for part in _mixture(shape, guess, double[1]))
+            spread = np.asarray(_spread(shape, guess, *double, deviation))
+            found.append(Found(weight, mean, variance, spread))
+    return found
 
 
 def _mixture(shape: Shape, guess: Guess, offset: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -170,16 +175,18 @@ def _search(
     frequencies: jax.Array,
     log_weight: jax.Array,
     offset: jax.Array,
+    deviation: jax.Array,
     keys: jax.Array,
 ) -> tuple[Guess, jax.Array]:
     """Run the search once for each key; return all results and their losses."""
     components, dimension = shape.components, frequencies.shape[1]
-    start = 0.0 if shape.variances == "known" else LEARNED_START
     width = dimension if shape.variances == "diag" else 1
-    empty = Guess(log_weight, jnp.zeros((components, dimension)), jnp.full((components, width), start))
 
     def loss(guess: Guess, present: jax.Array) -> jax.Array:
-        return jnp.sum((sketch - _expected(shape, guess, present, frequencies, offset)) ** 2)
+        misfit = sketch - _expected(shape, guess, present, frequencies, offset)
+        level = guess.level - jnp.mean(guess.level, axis=0)
+        prior = jnp.sum(guess.mean**2) + jnp.sum((guess.log_weight - log_weight) ** 2)
+        return jnp.sum((misfit / deviation) ** 2) + prior + jnp.sum((level / 0.7) ** 2)
 
     def move(guess: Guess, present: jax.Array, steps: int) -> Guess:
         held = shape.variances == "known"
@@ -198,15 +205,20 @@ def _search(
             level=guess.level if held else moved.level,
         )
 
-    def one(key: jax.Array) -> tuple[Guess, jax.Array]:
+    def one(key: jax.Array, greedy: jax.Array, level: jax.Array) -> tuple[Guess, jax.Array]:
+        empty = Guess(log_weight, jnp.zeros((components, dimension)), jnp.full((components, width), level))
+
         def add(carry: tuple[Guess, jax.Array], step: tuple[jax.Array, jax.Array]) -> tuple[Any, None]:
             guess, present = carry
             number, key = step
-            found = jnp.where(shape.weights_known, 1.0, jnp.sum(present) / components) * _expected(
-                shape, guess, present, frequencies, offset
-            )
+            so_far = 1.0 if shape.weights_known else jnp.sum(present) / components
+            found = so_far * _expected(shape, guess, present, frequencies, offset)
             residual = sketch - jnp.where(jnp.sum(present) > 0, found, 0.0)
-            place = _best_candidate(residual, frequencies, start + offset, key)
+            first, second = jax.random.split(key)
+            likely = _best_candidate(residual, frequencies, level + offset, first)
+            # By symmetry two components in one place might never part: none is placed exactly.
+            scatter = jax.random.normal(second, (dimension,))
+            place = jnp.where(greedy, likely + 0.02 * scatter, 0.4 * scatter)
             guess = guess._replace(mean=guess.mean.at[number].set(place))
             present = present.at[number].set(1.0)
             return (move(guess, present, 40), present), None
@@ -216,7 +228,10 @@ def _search(
         guess = move(guess, present, 300)
         return guess, loss(guess, present)
 
-    return jax.vmap(one)(keys)
+    # Every other restart places components at random; learned variances start small, larger, large.
+    number = jnp.arange(len(keys))
+    level = jnp.zeros(len(keys)) if shape.variances == "known" else jnp.log(0.005) + 0.7 * (number // 2 % 4)
+    return jax.vmap(one)(keys, number % 2 == 0, level)
 
 
 def _best_candidate(
@@ -254,15 +269,9 @@ def _adam(loss: Any, start: Any, steps: int, rate: float) -> Any:
 
 @partial(jax.jit, static_argnames="shape")
 def _spread(
-    shape: Shape,
-    guess: Guess,
-    frequencies: jax.Array,
-    log_weight: jax.Array,
-    offset: jax.Array,
-    deviation: jax.Array,
+    shape: Shape, guess: Guess, frequencies: jax.Array, offset: jax.Array, deviation: jax.Array
 ) -> jax.Array:
     """Covariance of each mean due to noise; see the module."""
-    del log_weight
     components, dimension = guess.mean.shape
     present = jnp.ones(components)
 

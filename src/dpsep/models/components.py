@@ -95,11 +95,14 @@ class LocalFactors:
         height = 1.0 + doubt * jnp.sum(turned**2 * pull / (1.0 + information), -1)
         bent = turned * pull
         slope = (share / height)[..., None] * bent
-        mean = jnp.einsum("njk,jdk->njd", slope, public.rotation)
-        unknown = _missing(public.rotation, doubt[..., None] / open_, doubt / height, bent)
+        diagonal, scale = doubt[..., None] / open_, doubt / height
         # Counted from the posterior mean: plus factor precision times (cavity mean - posterior mean).
         shift = (public.centre - public.mean) / public.deviation
-        mean = mean + share[..., None] * shift - _apply(unknown, shift)
+        away = jnp.einsum("jd,jdk->jk", shift, public.rotation)
+        pulled = scale * jnp.sum(bent * away, -1)
+        slope = slope + (share[..., None] - diagonal) * away - pulled[..., None] * bent
+        mean = jnp.einsum("njk,jdk->njd", slope, public.rotation)
+        unknown = _missing(public.rotation, diagonal, scale, bent)
         return _blocks(self.variances, share, mean, z + shift, unknown.reshape(len(z), -1))
 
 
@@ -146,6 +149,22 @@ class ExpectedStatistics:
         return _blocks(self.variances, share, share[..., None] * z, z)
 
 
+@dataclass(frozen=True)
+class LogDensity:
+    """Log density of a record under the mixture, with the means' uncertainty: the block ``score``.
+
+    For choosing between fits without privacy.
+    """
+
+    def __call__(self, public: Public, chunk: tuple[jax.Array]) -> tuple[jax.Array, ...]:
+        """Return one number a record."""
+        z = _standardised(public, chunk)
+        width = 1.0 + 1.0 / public.information
+        turned = jnp.einsum("njd,jdk->njk", z, public.rotation)
+        distance = jnp.sum(turned**2 / width + jnp.log(width), -1)
+        return (jax.nn.logsumexp(_logits(public, distance), axis=-1, keepdims=True),)
+
+
 def _standardised(public: Public, chunk: tuple[jax.Array]) -> jax.Array:
     """Records in units of each component's deviations, counted from the cavity means, (n, J, D)."""
     x = public.columns.apply(chunk[0])
@@ -155,8 +174,11 @@ def _standardised(public: Public, chunk: tuple[jax.Array]) -> jax.Array:
 
 
 def _shares(public: Public, distance: jax.Array) -> jax.Array:
-    logits = public.log_weight - jnp.sum(jnp.log(public.deviation), -1) - 0.5 * distance
-    return jax.nn.softmax(logits, axis=-1)
+    return jax.nn.softmax(_logits(public, distance), axis=-1)
+
+
+def _logits(public: Public, distance: jax.Array) -> jax.Array:
+    return public.log_weight - jnp.sum(jnp.log(public.deviation), -1) - 0.5 * distance
 
 
 def _blocks(
@@ -180,24 +202,18 @@ def _blocks(
 
 def _missing(rotation: jax.Array, diagonal: jax.Array, scale: jax.Array, bent: jax.Array) -> jax.Array:
     """U diag(d) U^T + s (U b)(U b)^T as upper triangles, sqrt(2) off the diagonal: (n, J, D (D + 1) / 2)."""
-    rows, columns, weight = _upper(rotation.shape[-1])
+    rows, columns = np.triu_indices(rotation.shape[-1])
+    weight = np.where(rows == columns, 1.0, math.sqrt(2.0))
     plain = rotation[:, rows, :] * rotation[:, columns, :] * weight[:, None]
+    # Component by component: a matrix product each, which is faster than one with components in the middle.
+    spread = jnp.einsum("jnk,jtk->jnt", jnp.swapaxes(diagonal, 0, 1), plain)
     turned = jnp.einsum("njk,jdk->njd", bent, rotation)
-    product = turned[..., rows] * turned[..., columns] * weight
-    return jnp.einsum("njk,jtk->njt", diagonal, plain) + scale[..., None] * product
+    rooted = turned * jnp.sqrt(scale)[..., None]
+    return jnp.swapaxes(spread, 0, 1) + _products(rooted) * weight
 
 
-def _apply(triangles: jax.Array, vectors: jax.Array) -> jax.Array:
-    """Multiply symmetric matrices, given as triangles (n, J, t), by vectors (J, D)."""
+def _products(vectors: jax.Array) -> jax.Array:
+    """Upper triangles of the outer products of vectors with themselves."""
     dimension = vectors.shape[-1]
-    rows, columns, weight = _upper(dimension)
-    # Entry (d, e) takes vector entry e to d, and off the diagonal also d to e.
-    spread = np.zeros((len(rows), dimension, dimension))
-    spread[np.arange(len(rows)), rows, columns] = 1.0 / weight
-    spread[np.arange(len(rows)), columns, rows] = 1.0 / weight
-    return jnp.einsum("njt,jtd->njd", triangles, jnp.einsum("tde,je->jtd", spread, vectors))
-
-
-def _upper(dimension: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    rows, columns = np.triu_indices(dimension)
-    return rows, columns, np.where(rows == columns, 1.0, math.sqrt(2.0))
+    parts = [vectors[..., place : place + 1] * vectors[..., place:] for place in range(dimension)]
+    return jnp.concatenate(parts, axis=-1)

@@ -224,9 +224,9 @@ class Checkpoint:
 
     def _advice(self, what: str) -> str:
         return (
-            f"the checkpoint {self.path} {what}; only a whole file written by Checkpoint.save is used. "
-            "Restore it "
-            "from a copy, or move it away and start anew (what the ledger was charged stays spent)"
+            f"the checkpoint {self.path} {what}; only a whole file written by Checkpoint.save is used. Move "
+            "it away and start anew (what the ledger was charged stays spent). An older copy is no way out: "
+            "releases made since would be made again, uncharged"
         )
 
 
