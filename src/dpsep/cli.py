@@ -32,13 +32,21 @@ class _Guarded(TyperGroup):
 
 
 class Model(StrEnum):
-    """Kinds of regression."""
+    """Kinds of regression, and the mixture."""
 
     auto = "auto"
     linear = "linear"
     logistic = "logistic"
     probit = "probit"
     poisson = "poisson"
+    mixture = "mixture"
+
+
+class Covariance(StrEnum):
+    """Variances of a mixture's components: one a column, or one for all."""
+
+    diag = "diag"
+    spherical = "spherical"
 
 
 class Relation(StrEnum):
@@ -117,6 +125,13 @@ def fit(
     model: Annotated[
         Model, typer.Option(help="auto: logistic for a category or text, linear for numbers.")
     ] = Model.auto,
+    components: Annotated[
+        int | None, typer.Option(metavar="J", help="Number of clusters of --model mixture.")
+    ] = None,
+    covariance: Annotated[
+        Covariance | None,
+        typer.Option(help="Variances within clusters: one a column (diag, the default) or one for all."),
+    ] = None,
     schema: SchemaFile = None,
     bounds: Annotated[
         list[str] | None,
@@ -146,7 +161,7 @@ def fit(
     as_json: Json = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print warnings and errors only.")] = False,
 ) -> None:
-    """Fit a regression to a table and write a folder with posterior and privacy statement."""
+    """Fit a regression or a mixture to a table; write a folder with posterior and privacy statement."""
     from dpsep.shell.fit import Request, run
 
     run(
@@ -157,6 +172,8 @@ def fit(
             epsilon=epsilon,
             delta=delta,
             model=model.value,
+            components=components,
+            covariance=None if covariance is None else covariance.value,
             schema=schema,
             bounds=tuple(bounds or ()),
             classes=classes,
@@ -183,7 +200,7 @@ def predict(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Predict the rows of a table: mean and sd or probability, with 90% intervals."""
+    """Predict a table's rows: mean and sd or probability, with 90% intervals; of a mixture, components."""
     from dpsep.shell import predict as work
 
     work.run(run, table, out, as_json=as_json)

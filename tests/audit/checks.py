@@ -141,7 +141,7 @@ def check_updates_see_releases_only() -> None:
     base = record(maker("probit", sampling=0.25, random_state=1), X, y)
     other = record(maker("probit", sampling=0.25, random_state=2), X, y, script=base)
     assert [len(one.rows) for one in base.releases] != [len(one.rows) for one in other.releases]
-    assert base.outcome["mean"].tobytes() == other.outcome["mean"].tobytes()
+    assert base.outcome["posterior.mean"].tobytes() == other.outcome["posterior.mean"].tobytes()
 
 
 def check_bad_rows_count_nowhere() -> None:
@@ -173,7 +173,7 @@ def check_resume() -> None:
             make().fit(X, y, on_step=die)
         once = ledger.spent().epsilon
         fitted = make().fit(X, y)
-        kinds = [row.kind for row in ledger.rows()]
+        kinds = [row.kind for row in ledger.rows() if row.kind != "release"]
         assert kinds == ["create", "charge", "failed", "extra-step", "finished"]
         assert ledger.spent().epsilon > once
         assert math.isclose(ledger.spent().epsilon, fitted.privacy_.epsilon, rel_tol=1e-9)

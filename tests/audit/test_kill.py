@@ -84,7 +84,7 @@ def chain(folder: Path, seed: int) -> None:
         rows = ledger.rows()
         assert ledger.verify() == len(rows)
         kinds = Counter(row.kind for row in rows)
-        assert set(kinds) <= {"create", "charge", "extra-step"}
+        assert set(kinds) <= {"create", "charge", "extra-step", "release"}
         assert kinds["charge"] <= before["charge"] + 1
         assert kinds["extra-step"] <= before["extra-step"] + 1
         kept = _kept(folder)

@@ -84,7 +84,7 @@ def charged_run(
         Names of what the parts before the fit release, as they are kept.
     """
     stream = None if seed is None else SeededStream(seed)
-    with SavedRun(checkpoint, fingerprint, None if ledger is None else ledger.id) as saved:
+    with SavedRun(checkpoint, fingerprint, ledger) as saved:
         if saved.run is None:
             permit = authorise(ledger, schedule, delta)
             saved.begin(permit.run, secure=stream is None)

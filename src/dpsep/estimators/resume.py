@@ -4,8 +4,9 @@
 state, no batch, nothing of a record. The state of an algorithm is a function of its releases, so it is
 computed from them again. A folder is locked while a run uses it, and it remembers which ledger the run was
 charged to: two processes in one folder, or a resume that some other ledger (or none) hears of, would make
-releases that nothing was charged for. *Assumed:* nobody resumes two copies of a folder; what the ledger can
-tell of that (`check_copy`) is refused.
+releases that nothing was charged for. With a ledger, an old copy of a folder is refused (`check_copy`): each
+release is noted there before it is made. *Assumed:* without a ledger, nobody resumes an older copy of a
+folder, or two copies.
 """
 
 import os
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 
 from dpsep.privacy.checkpoint import Checkpoint, CheckpointError
 from dpsep.privacy.gate import Gate
-from dpsep.privacy.ledger import Row
+from dpsep.privacy.ledger import Ledger, Row
 
 try:
     import fcntl
@@ -38,7 +39,7 @@ class SavedRun:
     fingerprint
         Hash of the run's public settings.
     ledger
-        Name of the ledger that is charged; None where there is none.
+        The ledger that is charged; None where there is none.
 
     Attributes
     ----------
@@ -52,10 +53,10 @@ class SavedRun:
         Whether all of them come from a secure stream.
     """
 
-    def __init__(self, checkpoint: Checkpoint | None, fingerprint: str, ledger: str | None = None) -> None:
+    def __init__(self, checkpoint: Checkpoint | None, fingerprint: str, ledger: Ledger | None = None) -> None:
         self._checkpoint = checkpoint
         self._fingerprint = fingerprint
-        self._ledger = ledger
+        self.ledger = ledger
         self._arrays: dict[str, Array] = {}
         self.run: str | None = None
         self.lost = 0
@@ -80,7 +81,7 @@ class SavedRun:
                 "the checkpoint belongs to a run with other settings or another table shape; give the same "
                 "ones to resume it, or another folder to start anew."
             )
-        if found.meta["ledger"] != self._ledger:
+        if found.meta["ledger"] != self._ledger_name:
             raise CheckpointError(
                 "the run of this checkpoint was charged to another ledger, or to none; give the same one to "
                 "resume it, or another folder to start anew. Nothing was charged or read."
@@ -88,6 +89,10 @@ class SavedRun:
         self._arrays = dict(found.arrays)
         self.run, self.lost, self.releases = found.meta["run"], found.meta["lost"], found.step
         self.secure = found.meta["secure"]
+
+    @property
+    def _ledger_name(self) -> str | None:
+        return None if self.ledger is None else self.ledger.id
 
     def __enter__(self) -> Self:
         return self
@@ -110,17 +115,21 @@ class SavedRun:
     def check_copy(self, rows: Sequence[Row], *, complete: bool) -> int:
         """Return how many lost releases the ledger was charged for; refuse a copy that it knows to be old.
 
-        A resume is written down here before it is charged, so a ledger that knows of more resumes than the
-        checkpoint does was charged by another copy of it.
+        A resume is written down here before it is charged, and a release in the ledger before it is made. So
+        a ledger that knows of more resumes than the checkpoint, or of releases beyond the one that may have
+        been under way, has seen a later copy of it.
         """
-        kinds = [row.kind for row in rows if row.run == self.run]
+        own = [row for row in rows if row.run == self.run]
+        kinds = [row.kind for row in own]
         if "charge" not in kinds:
             raise CheckpointError(
                 "the ledger holds no charge of the run in this checkpoint: it is another one or an old copy. "
                 "Restore the ledger that was charged, or start anew in another folder."
             )
         charged = kinds.count("extra-step")
-        if charged > self.lost or ("finished" in kinds and not complete):
+        begun = max((int(row.event["number"]) for row in own if row.kind == "release"), default=0)
+        late = begun > self.releases + self.lost + 1
+        if charged > self.lost or late or ("finished" in kinds and not complete):
             raise CheckpointError(
                 "the ledger knows of a later state of this run: the checkpoint is an old copy, and its "
                 "releases would be made twice. Restore the latest one, or start anew in another folder."
@@ -131,6 +140,12 @@ class SavedRun:
         """Keep what a part before the fit released."""
         self._arrays[name] = released
         self._write()
+
+    def begin_release(self) -> None:
+        """Tell the ledger, if there is one and the run can be resumed, that the next release begins."""
+        if self.ledger is not None and self._checkpoint is not None:
+            assert self.run is not None
+            self.ledger.begin_release(self.run, self.releases + self.lost + 1)
 
     def keep(self, released: dict[str, Array]) -> None:
         """Keep a release."""
@@ -146,7 +161,7 @@ class SavedRun:
     def _write(self) -> None:
         if self._checkpoint is not None:
             meta = {"run": self.run, "lost": self.lost, "settings": self._fingerprint}
-            meta |= {"ledger": self._ledger, "secure": self.secure}
+            meta |= {"ledger": self._ledger_name, "secure": self.secure}
             self._checkpoint.save(self.releases, self._arrays, meta)
 
 
@@ -167,6 +182,7 @@ class KeptGate:
         if self._next < self._saved.releases:
             released = self._saved.release(self._next, list(self.deviations))
         else:
+            self._saved.begin_release()
             released = self._gate.release(public)
             self._saved.keep(released)
         self._next += 1

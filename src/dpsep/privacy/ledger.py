@@ -222,8 +222,18 @@ class Ledger:
         """Note how a run ended, in a row of its own; what it was charged stays spent."""
         if status not in ("finished", "failed"):
             raise LedgerError(f"status is {status!r}: a run ends as 'finished' or 'failed'")
-        content = {"run": run, "kind": status, "epsilon": "0.0", "delta": "0.0", "rdp": None}
-        content |= {"relation": self.relation, "unit": self.unit, "event": "{}"}
+        self._note(run, status, {})
+
+    def begin_release(self, run: str, number: int) -> None:
+        """Note, durably, that a run that can be resumed begins its release of this number.
+
+        What was charged covers it. The row tells an old copy of the run's checkpoint from the latest one.
+        """
+        self._note(run, "release", {"number": number})
+
+    def _note(self, run: str, kind: str, event: dict[str, Any]) -> None:
+        content = {"run": run, "kind": kind, "epsilon": "0.0", "delta": "0.0", "rdp": None}
+        content |= {"relation": self.relation, "unit": self.unit, "event": ledger_file.event_json(event)}
         with ledger_file.open_file(self.path, self.timeout, write=True) as connection:
             entries = self._entries(connection)
             if not any(entry.run == run and entry.kind in CHARGES for entry in entries):

@@ -35,6 +35,8 @@ class Request:
     epsilon: float | None = None
     delta: float = 1e-5
     model: str = "auto"
+    components: int | None = None
+    covariance: str | None = None
     schema: Path | None = None
     bounds: tuple[str, ...] = ()
     classes: str | None = None
@@ -52,12 +54,7 @@ class Request:
 
 def run(request: Request) -> None:
     """Fit, store and report."""
-    if request.private and request.epsilon is None:
-        raise CallError(
-            "give a privacy budget, such as --epsilon 1, or --no-private for a fit without privacy."
-        )
-    if not request.private and request.ledger is not None:
-        raise CallError("--no-private spends no budget, so there is nothing to charge; leave --ledger out.")
+    _check_options(request)
     folder = RunFolder(request.out)
     with folder.work(resume=request.resume, overwrite=request.overwrite) as needed:
         if not needed:
@@ -76,6 +73,22 @@ def run(request: Request) -> None:
     _report(estimator, inputs, request, leaks)
 
 
+def _check_options(request: Request) -> None:
+    if request.private and request.epsilon is None:
+        raise CallError(
+            "give a privacy budget, such as --epsilon 1, or --no-private for a fit without privacy."
+        )
+    if not request.private and request.ledger is not None:
+        raise CallError("--no-private spends no budget, so there is nothing to charge; leave --ledger out.")
+    if request.model == "mixture":
+        if request.components is None:
+            raise CallError("--model mixture needs a number of clusters; give --components, such as 3.")
+        return
+    for option, value in (("--components", request.components), ("--covariance", request.covariance)):
+        if value is not None:
+            raise CallError(f"{option} is for --model mixture, not {request.model}; leave it out.")
+
+
 def _inputs(request: Request, leaks: Leaks) -> Inputs:
     return read_inputs(
         request.table,
@@ -90,6 +103,12 @@ def _inputs(request: Request, leaks: Leaks) -> Inputs:
 
 
 def _remarks(request: Request, inputs: Inputs) -> None:
+    if inputs.left_out is not None:
+        remark(
+            f"The schema's target {inputs.left_out!r} is left out: a mixture predicts nothing. To cluster it "
+            "with the others, use a schema without a target.",
+            quiet=request.quiet,
+        )
     if not request.private:
         remark("Without privacy: the result may give away single records.", quiet=request.quiet)
         return
@@ -111,6 +130,8 @@ def _estimator(request: Request, inputs: Inputs, folder: RunFolder) -> Any:
     settings: dict[str, Any] = {"private": request.private, "bounds": inputs.bounds, "strict": request.strict}
     if inputs.model == "linear":
         settings["target_bounds"] = inputs.target_bounds
+    if inputs.model == "mixture":
+        settings |= {"n_components": request.components, "covariance_type": request.covariance or "diag"}
     if inputs.classes is not None:
         settings["classes"] = inputs.classes
     if request.private:
@@ -186,6 +207,7 @@ def _plain_words(estimator: Any) -> str:
 
 def _report(estimator: Any, inputs: Inputs, request: Request, leaks: Leaks) -> None:
     rows = estimator.summary()
+    weights = estimator.weights_.tolist() if inputs.model == "mixture" else None
     if request.as_json:
         print_json(
             {
@@ -194,23 +216,36 @@ def _report(estimator: Any, inputs: Inputs, request: Request, leaks: Leaks) -> N
                 "private": request.private,
                 "privacy": None if estimator.privacy_ is None else estimator.privacy_.to_dict(),
                 "summary": rows,
+                **({} if weights is None else {"weights": weights}),
                 "warnings": leaks.warnings,
             }
         )
         return
     if request.quiet:
         return
-    header = ("coefficient", "mean", "sd", "90% interval", "DP noise")
+    _print_tables(rows, weights, inputs, private=request.private)
+    print(_plain_words(estimator), end="")
+    print(f"\nWrote {request.out}. Predict with it: dpsep predict {request.out} TABLE")
+
+
+def _print_tables(
+    rows: list[dict[str, Any]], weights: list[float] | None, inputs: Inputs, *, private: bool
+) -> None:
+    names = {"name": "coefficient"} if weights is None else {"component": "component", "column": "column"}
+    header = (*names.values(), "mean", "sd", "90% interval", "DP noise")
     cells = [
         (
-            row["name"],
+            *(str(row[name]) for name in names),
             number(row["mean"]),
             number(row["sd"]),
             f"[{number(row['low'])}, {number(row['high'])}]",
-            f"{row['noise_share']:.0%}" if request.private else "-",
+            f"{row['noise_share']:.0%}" if private else "-",
         )
         for row in rows
     ]
-    print_table(f"{MODELS[inputs.model]} of {inputs.schema.target}", header, cells)
-    print(_plain_words(estimator), end="")
-    print(f"\nWrote {request.out}. Predict with it: dpsep predict {request.out} TABLE")
+    if weights is None:
+        print_table(f"{MODELS[inputs.model]} of {inputs.schema.target}", header, cells)
+    else:
+        print_table("Means of the components", header, cells)
+        shares = [(str(place), number(weight)) for place, weight in enumerate(weights)]
+        print_table("Weights", ("component", "weight"), shares)

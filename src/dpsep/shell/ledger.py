@@ -66,7 +66,7 @@ def show(path: Path, *, as_json: bool) -> None:
             str(row["event"].get("purpose", "")),
         )
         for row in document["rows"]
-        if row["kind"] != "create"
+        if row["kind"] not in ("create", "release")
     ]
     if rows:
         print_table("Rows", ("row", "time", "kind", "run", "epsilon", "delta", "what"), rows)

@@ -3,9 +3,11 @@
 Numbers get the predictive mean, standard deviation (of a new observation) and a central 90 % interval:
 normal, or for counts of a negative binomial with these two moments. Yes/no targets get the predictive
 probability of the second class, and a 90 % interval for that probability as the posterior of the linear
-predictor has it.
+predictor has it. Of a mixture a row gets its most probable component, that component's probability and the
+log predictive density of the row.
 
-**Privacy.** A prediction is computed from the released posterior and the new row: post-processing.
+**Privacy.** A prediction is computed from the released posterior and the new row: post-processing. It tells
+of the new row, which no noise protects.
 """
 
 import csv
@@ -20,9 +22,9 @@ from scipy import stats
 from scipy.special import expit, ndtr
 
 from dpsep.data import Schema, encode, read_table
-from dpsep.estimators.base import LinearWeights
 from dpsep.estimators.glm import LogisticRegression, PoissonRegression
-from dpsep.estimators.store import load
+from dpsep.estimators.mixture import GaussianMixture
+from dpsep.estimators.store import Estimator, load
 from dpsep.privacy.checkpoint import atomic_write
 from dpsep.shell.errors import CallError
 from dpsep.shell.screen import print_json, remark
@@ -63,11 +65,13 @@ def run(folder: Path, table: str, out: Path | None, *, as_json: bool = False) ->
             remark(f"Wrote {len(rows)} predictions to {out}.")
 
 
-def predictions(estimator: LinearWeights, features: pl.DataFrame) -> dict[str, list[Any]]:
+def predictions(estimator: Estimator, features: pl.DataFrame) -> dict[str, list[Any]]:
     """Return the columns of a prediction, by name."""
     if len(features) == 0:
         features = pl.DataFrame({name: [0.0] for name in features.columns})
         return {name: [] for name in predictions(estimator, features)}
+    if isinstance(estimator, GaussianMixture):
+        return _components(estimator, features)
     reach = stats.norm.ppf(0.5 + LEVEL / 2)
     if hasattr(estimator, "predict_proba"):
         classifier: Any = estimator
@@ -86,6 +90,15 @@ def predictions(estimator: LinearWeights, features: pl.DataFrame) -> dict[str, l
     if isinstance(estimator, PoissonRegression):
         low, high = _count_interval(mean, sd**2)
     return {"mean": mean.tolist(), "sd": sd.tolist(), "low": low.tolist(), "high": high.tolist()}
+
+
+def _components(estimator: GaussianMixture, features: pl.DataFrame) -> dict[str, list[Any]]:
+    chances = estimator.predict_proba(features)
+    return {
+        "component": chances.argmax(axis=1).tolist(),
+        "probability": chances.max(axis=1).tolist(),
+        "log_density": estimator.score_samples(features).tolist(),
+    }
 
 
 def _count_interval(mean: Array, variance: Array) -> tuple[Array, Array]:

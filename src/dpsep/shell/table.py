@@ -31,6 +31,7 @@ MODELS = {
     "logistic": "LogisticRegression",
     "probit": "ProbitRegression",
     "poisson": "PoissonRegression",
+    "mixture": "GaussianMixture",
 }
 CLASSIFIERS = ("logistic", "probit")
 
@@ -75,11 +76,13 @@ class Inputs(NamedTuple):
     features
         A frame of doubles with the encoded columns' names.
     target
-        Numbers, or labels with an empty text for what is missing or undeclared.
+        Numbers, or labels with an empty text for what is missing or undeclared; None of a mixture.
     bounds, target_bounds
         Declared; None where any is missing.
     unbounded
         The number columns without bounds.
+    left_out
+        The target of the user's schema, where a mixture leaves it out.
     """
 
     model: str
@@ -89,10 +92,13 @@ class Inputs(NamedTuple):
     bounds: tuple[Any, Any] | None
     target_bounds: tuple[float, float] | None
     unbounded: tuple[str, ...]
+    left_out: str | None = None
 
     @property
     def classes(self) -> list[str] | None:
-        """The target's two labels, the negative one first; None for a number."""
+        """The target's two labels, the negative one first; None for a number and without a target."""
+        if self.schema.target is None:
+            return None
         categories = self.schema[str(self.schema.target)].categories
         return None if categories is None else list(categories)
 
@@ -110,39 +116,45 @@ def read_inputs(
 ) -> Inputs:
     """Read a table and settle what is predicted from what, and how."""
     labels = None if classes is None else _labels(classes)
+    mixture = model == "mixture"
+    if mixture:
+        _refuse_target(target, classes)
+    left_out = None
     if schema is not None:
         declared = Schema.read(schema)
         declared = declared.drop(*drop) if drop else declared
-        declared = _with_target(declared, target, labels)
+        left_out = declared.target if mixture else None
+        declared = _numbers_of(declared) if mixture else _with_target(declared, target, labels)
         frame = read_table(table, schema=declared)
-        if declared.target not in frame.columns:
-            raise CallError(f"{table}: {unknown_column(str(declared.target), frame.columns)}")
+        if declared.target is not None and declared.target not in frame.columns:
+            raise CallError(f"{table}: {unknown_column(declared.target, frame.columns)}")
     else:
         frame = read_table(table)
-        declared = _from_types(frame, target, labels, drop, model)
+        declared = _number_types(frame, drop) if mixture else _from_types(frame, target, labels, drop, model)
         if _is_text(table):
             leaks.add(
                 "the column types of the text file were guessed from its values",
                 f"Declare them: 'dpsep schema {table} --out schema.toml' drafts a schema for --schema.",
             )
-    chosen = _model(model, declared)
+    chosen = model if mixture else _model(model, declared)
     if chosen in CLASSIFIERS:
         declared = _with_classes(declared, frame, leaks)
     declared = parse_bounds(bounds, declared)
     matrix, names = encode(frame, declared)
     low, high = encoded_bounds(declared)
     bounded = bool(np.isfinite(low).all() and np.isfinite(high).all())
-    outcome = declared[str(declared.target)]
+    outcome = None if declared.target is None else declared[declared.target]
     return Inputs(
         model=chosen,
         schema=declared,
         features=pl.DataFrame(matrix, schema=list(names)),
-        target=_target(frame, declared),
+        target=None if outcome is None else _target(frame, declared),
         bounds=(low.tolist(), high.tolist()) if bounded else None,
-        target_bounds=outcome.bounds,
+        target_bounds=None if outcome is None else outcome.bounds,
         unbounded=tuple(
             column.name for column in declared.features if column.kind == "number" and column.bounds is None
         ),
+        left_out=left_out,
     )
 
 
@@ -195,6 +207,43 @@ def _with_target(schema: Schema, target: str | None, labels: tuple[str, str] | N
     if labels is not None:
         column = Column(name, "category", categories=labels)
     return Schema(tuple(column if old.name == name else old for old in schema.columns), name)
+
+
+def _refuse_target(target: str | None, classes: str | None) -> None:
+    for option, value in (("--target", target), ("--classes", classes)):
+        if value is not None:
+            raise CallError(
+                f"a mixture predicts nothing, so {option} {value} has no meaning for it; leave {option} out "
+                "(and --drop a column that is not to be clustered)."
+            )
+
+
+def _numbers_of(schema: Schema) -> Schema:
+    """Take a schema's columns for a mixture: all but the target, and numbers only."""
+    _refuse_text([column.name for column in schema.features if column.kind == "category"], "is a category")
+    if not schema.features:
+        raise CallError("the schema declares no column besides its target; there is nothing to cluster.")
+    return Schema(schema.features)
+
+
+def _number_types(frame: pl.DataFrame, drop: Sequence[str]) -> Schema:
+    """Make a schema for a mixture of a table's columns, which must be numbers."""
+    for name in drop:
+        if name not in frame.columns:
+            raise CallError(unknown_column(name, frame.columns))
+    kept = [name for name in frame.columns if name not in drop]
+    _refuse_text([name for name in kept if not _numeric(frame[name])], "holds no numbers")
+    if not kept:
+        raise CallError("no column is left to cluster; --drop fewer.")
+    return Schema(tuple(Column(name, "number") for name in kept))
+
+
+def _refuse_text(names: Sequence[str], why: str) -> None:
+    if names:
+        raise CallError(
+            f"column {', '.join(map(repr, names))} {why}, and a mixture is of numbers; leave the column out "
+            f"with {' '.join(f'--drop {name}' for name in names)}."
+        )
 
 
 def _from_types(
