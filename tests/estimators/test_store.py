@@ -7,7 +7,13 @@ import numpy as np
 import polars as pl
 import pytest
 
-from dpsep import LinearRegression, LogisticRegression, PoissonRegression, ProbitRegression
+from dpsep import (
+    GaussianMixture,
+    LinearRegression,
+    LogisticRegression,
+    PoissonRegression,
+    ProbitRegression,
+)
 from dpsep.estimators import store
 from dpsep.privacy.sampling import PoissonSampling
 
@@ -61,6 +67,35 @@ def test_an_estimator_comes_back_bit_for_bit(tmp_path: Path, kind: Any, private:
     np.testing.assert_array_equal(
         back.log_predictive_density(frame, target), model.log_predictive_density(frame, target)
     )
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"bounds": (np.array([-1, -1]), 1.0), "sampling": PoissonSampling(0.5), "steps": 2},
+        {"private": False, "covariance_type": "spherical"},
+        {"mean_scale": 1.0, "noise_scale": [0.5, 0.25], "weights": (0.25, 0.75), "clip": 2.0},
+    ],
+    ids=["private", "open", "known"],
+)
+def test_a_mixture_comes_back_bit_for_bit(tmp_path: Path, parameters: dict[str, Any]) -> None:
+    frame = pl.DataFrame(X, schema=["a", "b"])
+    model: Any = GaussianMixture(2, **parameters).fit(frame)
+    store.save(model, tmp_path / "run")
+    back: Any = store.load(tmp_path / "run")
+    assert type(back) is GaussianMixture
+    assert type(back.posterior_) is type(model.posterior_)
+    for name, value in vars(model).items():
+        np.testing.assert_equal(getattr(back, name), value)
+    for one, other in zip(back.posterior_, model.posterior_, strict=True):
+        assert type(one) is type(other)
+        assert np.asarray(one).tobytes() == np.asarray(other).tobytes()
+    assert back.privacy_ == model.privacy_
+    for method in ("predict", "predict_proba", "score_samples"):
+        assert getattr(back, method)(frame).tobytes() == getattr(model, method)(frame).tobytes()
+    assert back.summary() == model.summary()
+    assert back.sample(20, 3)[0].tobytes() == model.sample(20, 3)[0].tobytes()
+    assert back.bic(frame) == model.bic(frame)
 
 
 @pytest.mark.filterwarnings("ignore::dpsep.PrivacyLeakWarning")

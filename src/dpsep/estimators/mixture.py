@@ -25,6 +25,8 @@ from dpsep.privacy.mechanism import Relation
 from dpsep.privacy.scaling import Scaling
 
 Array = NDArray[np.float64]
+LARGEST = 1e100
+"""Largest cell that a fit without privacy takes: squares must not overflow."""
 
 
 class GaussianMixture(DensityMixin, PrivateEstimator):
@@ -179,6 +181,8 @@ class GaussianMixture(DensityMixin, PrivateEstimator):
                 raise ValueError(
                     "Input X contains NaN or infinity; a fit without privacy needs finite cells."
                 )
+            if np.abs(matrix).max() > LARGEST:
+                raise ValueError(f"Input X holds cells beyond {LARGEST:g}; rescale its columns.")
             result = self._fit_open(task, matrix)
             self.privacy_ = None
         self._keep(task, result)
@@ -200,11 +204,13 @@ class GaussianMixture(DensityMixin, PrivateEstimator):
 
     def predict_proba(self, X: Any) -> Array:
         """Posterior probability of each component for each row, (rows, components)."""
-        return self.posterior_.probabilities(self._rows(X))
+        rows = self._rows(X)
+        return self.posterior_.probabilities(rows)
 
     def score_samples(self, X: Any) -> Array:
         """Log posterior predictive density of each row."""
-        return self.posterior_.log_density(self._rows(X))
+        rows = self._rows(X)
+        return self.posterior_.log_density(rows)
 
     def log_predictive_density(self, X: Any) -> Array:
         """Log posterior predictive density of each row; another name of `score_samples`."""
@@ -406,7 +412,9 @@ class GaussianMixture(DensityMixin, PrivateEstimator):
             )
         if not np.isfinite(matrix).all():
             raise ValueError("Input X contains NaN or infinity.")
-        return matrix
+        # Farther out all densities are zero; the squares must not overflow.
+        reach = 1e100 * (1.0 + np.abs(self.means_).max())
+        return np.clip(matrix, -reach, reach)
 
     def _free_parameters(self) -> int:
         components, columns = self.means_.shape
@@ -422,7 +430,7 @@ def _shrink_weights(mass: Array, noise: float) -> float:
     """Share of a Dirichlet's mass that leaves room for noise of this variance in every count."""
     total = mass.sum()
     own = float(np.mean(mass * (total - mass))) / (total + 1.0)  # average variance of total times a weight
-    return own / (own + noise)
+    return own / (own + noise) if noise > 0 and own > 0 else 1.0
 
 
 def _columns(value: Any, columns: int, what: str) -> Array:

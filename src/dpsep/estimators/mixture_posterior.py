@@ -84,6 +84,8 @@ class MixturePosterior(NamedTuple):
         """Return one row a component and column: mean, sd, interval, share of the variance that is noise."""
         from scipy.stats import norm
 
+        if not 0 < level < 1:
+            raise ValueError(f"level must lie in (0, 1), not {level!r}.")
         reach = float(norm.ppf(0.5 + level / 2))
         rows = []
         for j, mean in enumerate(self.means):

@@ -26,6 +26,7 @@ from dpsep.estimators.charged import Run, Spend, charged_run, fingerprint_of
 from dpsep.estimators.resume import KeptGate
 from dpsep.estimators.run import private_scaling_of
 from dpsep.inference import components, sketch
+from dpsep.inference.propagation import propagate
 from dpsep.models.components import (
     ExpectedStatistics,
     LocalFactors,
@@ -177,10 +178,14 @@ def fit_private(
             found = private_scaling_of(arrays, run)
             scaling, source = around(found.low, found.high), "private histograms, inside epsilon"
         settings = settings_of(task, scaling)
-        start = _private_start(task, settings, arrays, run)
+        start, spread = _private_start(task, settings, arrays, run)
         gate = Gate(arrays, run.schedule.parts[-1], blocks, contribution, run.permit, stream=run.stream)
         kept = KeptGate(gate, run.saved, on_step)
         state = components.run(kept, settings, start, task.steps or STEPS)
+        batch = gate.expected_batch
+        state = propagate(
+            settings, state, spread, contribution, blocks, gate.deviations, records=task.records, batch=batch
+        )
         return _result(settings, state), f"{source}; the start comes from one noisy sketch, inside epsilon"
 
     names = ("sketch",) if task.scaling is not None else ("scaling", "sketch")
@@ -209,7 +214,7 @@ def fit_open(task: Task, records: Records, *, max_iter: int, tolerance: float) -
     starts = _starts(task, settings, total / task.records, frequencies, 0.0, OPEN_STARTS)
     blocks = blocks_of(task, MARGINS[1], math.inf if task.clip is None else task.clip)
     open_gate = OpenGate(records, blocks, CONTRIBUTIONS[task.method](task.variances))
-    tried = [components.run(open_gate, settings, start, min(max_iter, 10), tolerance) for start in starts]
+    tried = [components.run(open_gate, settings, start, min(max_iter, 10), tolerance) for start, _ in starts]
     score = OpenGate(records, [Block("score", 1, math.inf)], LogDensity())
     public = [components.public_of(settings, state, task.records) for state in tried]
     best = int(np.argmax([score.release(one)["score"][0] for one in public]))
@@ -271,14 +276,13 @@ def frequencies_of(task: Task, scale: Array) -> Array:
     return draw_frequencies(count, np.ones(task.features), 0.7, 20.0, even=False)
 
 
-def _private_start(task: Task, settings: components.Settings, records: Records, run: Run) -> components.State:
-    """Release the sketch, or take the one kept, and start from it."""
+def _private_start(
+    task: Task, settings: components.Settings, records: Records, run: Run
+) -> tuple[components.State, Array]:
+    """Release the sketch, or take the one kept, and start from it; also return the start's covariance."""
     mechanism = run.schedule.parts[-2]
     columns = settings.columns
-    scaling = Scaling(
-        *(np.asarray(part) for part in (columns.centre, columns.scale, columns.low, columns.high))
-    )
-    frequencies = frequencies_of(task, scaling.scale)
+    frequencies = frequencies_of(task, np.asarray(columns.scale))
     block = sketch.block(len(frequencies))
     total = run.saved.early("sketch")
     if total is None:
@@ -296,8 +300,8 @@ def _starts(
     frequencies: Array,
     noise: float,
     keep: int,
-) -> list[components.State]:
-    """States to start from, as a sketch suggests them, the likeliest first."""
+) -> list[tuple[components.State, Array]]:
+    """States to start from, as a sketch suggests them, the likeliest first, with their covariances."""
     shape = sketch.Shape(task.components, task.variances, task.weights is not None)
     weights = np.full(task.components, 1.0 / task.components) if task.weights is None else task.weights
     scale = np.asarray(settings.columns.scale)
@@ -313,7 +317,7 @@ def _starts(
     found = sketch.decode(released, frequencies, deviation, shape, np.log(weights), offset, keep=keep)
     ordered = [_ordered(task, settings, one) for one in found]
     return [
-        components.init(settings, task.records, one.mean, one.variance, one.weight, one.spread)
+        (components.init(settings, task.records, one.mean, one.variance, one.weight, one.spread), one.joint)
         for one in ordered
     ]
 
@@ -324,9 +328,19 @@ def _ordered(task: Task, settings: components.Settings, found: sketch.Found) -> 
         return found
     apart = ((settings.prior_mean[:, None] - found.mean[None]) ** 2).sum(-1)
     order = linear_sum_assignment(apart)[1]
-    if task.weights is None:
-        return sketch.Found(*(part[order] for part in found))
-    return found._replace(mean=found.mean[order], variance=found.variance[order], spread=found.spread[order])
+    # Weights that are known belong to the components, not to what was found.
+    weight = found.weight[order] if task.weights is None else found.weight
+    size = found.mean.shape[1]
+    places = [order[:, None] * size + np.arange(size)]
+    used = places[0].size
+    while used < len(found.joint):  # then log weights, one each, and levels, one or D each
+        width = 1 if task.weights is None and len(places) == 1 else (len(found.joint) - used) // len(order)
+        places.append(used + order[:, None] * width + np.arange(width))
+        used += places[-1].size
+    rows = np.concatenate([part.ravel() for part in places])
+    return sketch.Found(
+        weight, found.mean[order], found.variance[order], found.spread[order], found.joint[np.ix_(rows, rows)]
+    )
 
 
 def _own_scaling(values: NDArray[np.floating]) -> Scaling:

@@ -12,7 +12,8 @@ that is prior times all local factors, and its mean moves along the summed facto
     m_j <- m_j + a_t Lambda_j^-1 ( g_j + Lambda_0 (m_0 - m_j) ).
 
 *Fixed points.* The mean stands still where g + Lambda_0 (m_0 - m) = 0, and Lambda is then the prior plus the
-summed factors: these are the fixed points of SEP (of VI, of EM's posterior mode), whatever the step size.
+summed factors: these are the fixed points of SEP (of VI, of EM's posterior mode), wherever no eigenvalue is
+at its bound (below).
 
 *Convergence.* Eigenvalues of n_j I - M_j are kept within [n_j / 2, n_j]. Steps then are at most twice those
 of EM, and EM with over-relaxation below two converges locally wherever EM does.
@@ -21,9 +22,8 @@ of EM, and EM with over-relaxation below two converges locally wherever EM does.
 counting as n0 releases. Each release tells where the mean should be with noise of its own; this is their
 running mean, and its noise covariance is carried along: K <- (1 - a)^2 K + a^2 Lambda^-1 (s^2 I) Lambda^-1,
 with s^2 that of the gate's noise and, where rows are sampled at a rate p, of the sampling, n_j (1 - p) / p.
-This takes a step to land where the mean should be. For VI and EM, which know of no missing information, and
-for components that share many records, it falls short, and so does K (by up to half where components are two
-deviations apart). Noise in counts and variances is carried the same way.
+This takes a step to land where the mean should be; `dpsep.inference.propagation` does better afterwards.
+Noise in counts and variances is carried the same way.
 
 *Priors.* Learned weights have a Dirichlet prior, learned precisions a Gamma prior of shape one and mean
 variance 0.01, as two records would have.

@@ -11,7 +11,7 @@ where noise leaves two answers possible the plainer one is taken.
 **Privacy.** Post-processing of one release: starts, restarts and the choice among them cost nothing. The
 random numbers are seeded and public.
 
-*Uncertainty.* `spread` linearises: with the sketch's error of deviation s and the Jacobian A of the expected
+*Uncertainty.* `joint` linearises: with the sketch's error of deviation s and the Jacobian A of the expected
 sketch, the estimate's covariance is (A^T A / s^2 + I)^-1, the identity being the prior.
 """
 
@@ -32,7 +32,9 @@ Array = NDArray[np.float64]
 LOWEST, HIGHEST = math.log(1e-6), math.log(4.0)
 """Bounds of learned log variances, in scaled units."""
 RESTARTS = 8
+"""How many times the search is done."""
 CANDIDATES = 16
+"""Random places that a component is looked for from."""
 
 
 class Shape(NamedTuple):
@@ -79,13 +81,17 @@ class Found(NamedTuple):
     weight, mean, variance
         Of the components: (J,), (J, D), (J, D), in scaled units.
     spread
-        Covariance of each mean due to the sketch's noise, (J, D, D).
+        Covariance of each mean due to the sketch's error, (J, D, D).
+    joint
+        Covariance of everything found: means, log weights where learned, levels of log variances where
+        learned.
     """
 
     weight: Array
     mean: Array
     variance: Array
     spread: Array
+    joint: Array
 
 
 def block(frequencies: int) -> Block:
@@ -100,7 +106,6 @@ def decode(
     shape: Shape,
     log_weight: Array,
     offset: Array,
-    restarts: int = RESTARTS,
     keep: int = 1,
 ) -> list[Found]:
     """Find the mixtures nearest to a sketch, the best one first.
@@ -119,15 +124,16 @@ def decode(
         Known weights, in logarithms, or the start of learned ones.
     offset
         One a column: the known log variances, or the pattern that learned levels are added to.
-    restarts
-        How many times the search is done.
     keep
         How many of the results are returned.
     """
     # Single precision finds the place; what follows from it needs no more.
     single = [jnp.asarray(part, jnp.float32) for part in (sketch, frequencies, log_weight, offset, deviation)]
-    keys = jax.random.split(jax.random.key(0), restarts)
+    keys = jax.random.split(jax.random.key(0), RESTARTS)
     guesses, losses = _search(shape, *single, keys)
+    losses = np.asarray(losses)
+    if not np.isfinite(losses).any():
+        raise FloatingPointError("no mixture fits the sketch: its frequencies or its error are out of range.")
     order = np.argsort(np.where(np.isfinite(losses), losses, np.inf))
     found = []
     with jax.enable_x64(True):
@@ -135,8 +141,10 @@ def decode(
         for place in order[:keep]:
             guess = jax.tree.map(lambda part, place=place: jnp.asarray(part[place], jnp.float64), guesses)
             weight, mean, variance = (np.asarray(part) for part in _mixture(shape, guess, double[1]))
-            spread = np.asarray(_spread(shape, guess, *double, deviation))
-            found.append(Found(weight, mean, variance, spread))
+            joint = np.asarray(_joint(shape, guess, *double, deviation))
+            size = mean.size
+            parts = joint[:size, :size].reshape(*mean.shape, *mean.shape)
+            found.append(Found(weight, mean, variance, np.einsum("jdje->jde", parts), joint))
     return found
 
 
@@ -158,14 +166,11 @@ def _atoms(frequencies: jax.Array, mean: jax.Array, log_variance: jax.Array) -> 
 
 
 def _expected(
-    shape: Shape, guess: Guess, present: jax.Array, frequencies: jax.Array, offset: jax.Array
+    guess: Guess, present: jax.Array, frequencies: jax.Array, log_variance: jax.Array, *, whole: bool
 ) -> jax.Array:
-    """Expected sketch of the components that are present; known weights keep their sizes meanwhile."""
-    if shape.weights_known:
-        weight = jax.nn.softmax(guess.log_weight) * present
-    else:
-        weight = jax.nn.softmax(jnp.where(present > 0, guess.log_weight, -1e9))
-    return weight @ _atoms(frequencies, guess.mean, _log_variance(shape, guess, offset))
+    """Expected sketch of the components that are present; unless `whole`, weights need not sum to one yet."""
+    weight = jax.nn.softmax(guess.log_weight) if whole else jnp.exp(guess.log_weight) * present
+    return weight @ _atoms(frequencies, guess.mean, log_variance)
 
 
 @partial(jax.jit, static_argnames="shape")
@@ -182,38 +187,32 @@ def _search(
     components, dimension = shape.components, frequencies.shape[1]
     width = dimension if shape.variances == "diag" else 1
 
-    def loss(guess: Guess, present: jax.Array) -> jax.Array:
-        misfit = sketch - _expected(shape, guess, present, frequencies, offset)
+    even = jnp.full(components, -math.log(components), sketch.dtype)
+
+    def loss(guess: Guess, present: jax.Array, *, whole: bool) -> jax.Array:
+        variance = _log_variance(shape, guess, offset)
+        misfit = sketch - _expected(guess, present, frequencies, variance, whole=whole)
         level = guess.level - jnp.mean(guess.level, axis=0)
-        prior = jnp.sum(guess.mean**2) + jnp.sum((guess.log_weight - log_weight) ** 2)
+        usual = log_weight if whole else even
+        prior = jnp.sum(guess.mean**2) + jnp.sum((guess.log_weight - usual) ** 2)
         return jnp.sum((misfit / deviation) ** 2) + prior + jnp.sum((level / 0.7) ** 2)
 
-    def move(guess: Guess, present: jax.Array, steps: int) -> Guess:
-        held = shape.variances == "known"
+    def move(guess: Guess, present: jax.Array, steps: int, *, whole: bool) -> Guess:
+        def held(moved: Guess) -> Guess:
+            if whole and shape.weights_known:
+                moved = moved._replace(log_weight=guess.log_weight)
+            return moved._replace(level=guess.level) if shape.variances == "known" else moved
 
-        def free(moved: Guess) -> jax.Array:
-            fixed = moved._replace(
-                log_weight=guess.log_weight if shape.weights_known else moved.log_weight,
-                level=guess.level if held else moved.level,
-            )
-            return loss(fixed, present)
-
-        moved = _adam(free, guess, steps, 0.05)
-        return guess._replace(
-            mean=moved.mean,
-            log_weight=guess.log_weight if shape.weights_known else moved.log_weight,
-            level=guess.level if held else moved.level,
-        )
+        return held(_adam(lambda moved: loss(held(moved), present, whole=whole), guess, steps, 0.05))
 
     def one(key: jax.Array, greedy: jax.Array, level: jax.Array) -> tuple[Guess, jax.Array]:
-        empty = Guess(log_weight, jnp.zeros((components, dimension)), jnp.full((components, width), level))
+        empty = Guess(even, jnp.zeros((components, dimension)), jnp.full((components, width), level))
 
         def add(carry: tuple[Guess, jax.Array], step: tuple[jax.Array, jax.Array]) -> tuple[Any, None]:
             guess, present = carry
             number, key = step
-            so_far = 1.0 if shape.weights_known else jnp.sum(present) / components
-            found = so_far * _expected(shape, guess, present, frequencies, offset)
-            residual = sketch - jnp.where(jnp.sum(present) > 0, found, 0.0)
+            variance = _log_variance(shape, guess, offset)
+            residual = sketch - _expected(guess, present, frequencies, variance, whole=False)
             first, second = jax.random.split(key)
             likely = _best_candidate(residual, frequencies, level + offset, first)
             # By symmetry two components in one place might never part: none is placed exactly.
@@ -221,12 +220,17 @@ def _search(
             place = jnp.where(greedy, likely + 0.02 * scatter, 0.4 * scatter)
             guess = guess._replace(mean=guess.mean.at[number].set(place))
             present = present.at[number].set(1.0)
-            return (move(guess, present, 40), present), None
+            return (move(guess, present, 40, whole=False), present), None
 
         steps = (jnp.arange(components), jax.random.split(key, components))
         (guess, present), _ = jax.lax.scan(add, (empty, jnp.zeros(components)), steps)
-        guess = move(guess, present, 300)
-        return guess, loss(guess, present)
+        if shape.weights_known:
+            # The largest component found takes the largest weight, and so on.
+            guess = move(guess, present, 100, whole=False)
+            order = jnp.argsort(guess.log_weight)[jnp.argsort(jnp.argsort(log_weight))]
+            guess = Guess(log_weight, guess.mean[order], guess.level[order])
+        guess = move(guess, present, 300, whole=True)
+        return guess, loss(guess, present, whole=True)
 
     # Every other restart places components at random; learned variances start small, larger, large.
     number = jnp.arange(len(keys))
@@ -268,21 +272,19 @@ def _adam(loss: Any, start: Any, steps: int, rate: float) -> Any:
 
 
 @partial(jax.jit, static_argnames="shape")
-def _spread(
+def _joint(
     shape: Shape, guess: Guess, frequencies: jax.Array, offset: jax.Array, deviation: jax.Array
 ) -> jax.Array:
-    """Covariance of each mean due to noise; see the module."""
-    components, dimension = guess.mean.shape
-    present = jnp.ones(components)
+    """Covariance of everything found; see the module."""
+    present = jnp.ones(shape.components)
 
     def expected(mean: jax.Array, log_weight: jax.Array, level: jax.Array) -> jax.Array:
-        return _expected(shape, Guess(log_weight, mean, level), present, frequencies, offset)
+        guess = Guess(log_weight, mean, level)
+        variance = _log_variance(shape, guess, offset)
+        return _expected(guess, present, frequencies, variance, whole=True)
 
     wanted = [0] + ([] if shape.weights_known else [1]) + ([] if shape.variances == "known" else [2])
     jacobian = jax.jacfwd(expected, argnums=tuple(wanted))(guess.mean, guess.log_weight, guess.level)
     flat = jnp.concatenate([part.reshape(len(part), -1) for part in jacobian], axis=1)
     information = flat.T @ flat / deviation**2 + jnp.eye(flat.shape[1])
-    size = components * dimension
-    covariance = jnp.linalg.inv(information)[:size, :size]
-    blocks = covariance.reshape(components, dimension, components, dimension)
-    return jnp.einsum("jdje->jde", blocks)
+    return jnp.linalg.inv(information)
