@@ -81,7 +81,9 @@ def test_one_component_is_found_where_it_is() -> None:
     np.testing.assert_array_equal(result.weight, 1.0)
 
 
-def test_several_searches_find_what_one_may_miss_also_in_one_dimension() -> None:
+def test_several_searches_find_what_one_may_miss_also_in_one_dimension(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     frequencies = draw_frequencies(200, np.full(1, 0.1), 0.3, 2.0, even=True)
     shape, weights, variances = Shape(4, "known", True), np.full(4, 0.25), np.full((4, 1), 0.01)
     losses = {1: 0.0, 8: 0.0}
@@ -89,9 +91,8 @@ def test_several_searches_find_what_one_may_miss_also_in_one_dimension() -> None
         means = np.random.default_rng(seed).uniform(-1, 1, (4, 1))
         sketch = characteristic(frequencies, weights, means, variances)
         for restarts in losses:
-            (result,) = decode(
-                sketch, frequencies, EXACT, shape, np.log(weights), np.log(variances[0]), restarts=restarts
-            )
+            monkeypatch.setattr("dpsep.inference.sketch.RESTARTS", restarts)
+            (result,) = decode(sketch, frequencies, EXACT, shape, np.log(weights), np.log(variances[0]))
             again = characteristic(frequencies, weights, result.mean, variances)
             losses[restarts] += float(np.sum((sketch - again) ** 2))
     assert losses[8] < 1e-3
