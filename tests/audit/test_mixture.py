@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -54,7 +54,7 @@ def _quick() -> Iterator[None]:
             lambda epsilon, delta, parts: calibrate(epsilon, delta, tuple(parts)),
         )
         patch.setattr(Schedule, "epsilon", lru_cache(Schedule.epsilon))
-        patch.setattr(sketch, "decode", partial(sketch.decode, restarts=2))
+        patch.setattr(sketch, "RESTARTS", 2)
         patch.setattr(components, "threadpool_limits", lambda _: contextlib.nullcontext())
         yield
 

@@ -18,6 +18,16 @@ def call(*arguments: Any) -> Result:
     return CliRunner().invoke(app, [str(part) for part in arguments])
 
 
+def assert_refused(done: Result, *words: str) -> None:
+    assert done.exit_code == 2, done.output
+    assert done.stdout == ""
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith("dpsep: error: ")
+    assert "Traceback" not in done.stderr
+    for word in words:
+        assert word in last
+
+
 def write_csv(path: Path, columns: dict[str, Any]) -> Path:
     with path.open("w", newline="") as file:
         writer = csv.writer(file)

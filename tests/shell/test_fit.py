@@ -12,7 +12,7 @@ from click.testing import Result
 from dpsep.estimators.store import load
 from dpsep.privacy.ledger import Ledger
 
-from .help import BOUNDED, call, columns, some, write_csv
+from .help import BOUNDED, assert_refused, call, columns, some, write_csv
 
 
 @pytest.fixture(scope="module")
@@ -27,16 +27,6 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def fit(table: Path, out: Path, *more: Any, target: str = "y", epsilon: float = 1.0) -> Result:
     return call("fit", table, "--target", target, "--epsilon", epsilon, "--out", out, *more)
-
-
-def assert_refused(done: Result, *words: str) -> None:
-    assert done.exit_code == 2, done.output
-    assert done.stdout == ""
-    last = done.stderr.strip().splitlines()[-1]
-    assert last.startswith("dpsep: error: ")
-    assert "Traceback" not in done.stderr
-    for word in words:
-        assert word in last
 
 
 def test_a_fit_is_charged_and_leaves_a_whole_folder(tmp_path: Path, table: Path) -> None:
@@ -60,7 +50,8 @@ def test_a_fit_is_charged_and_leaves_a_whole_folder(tmp_path: Path, table: Path)
     assert not (tmp_path / "run.partial").exists()
     assert "differentially private" in (tmp_path / "run" / "privacy.txt").read_text()
     # The truth is y = 1 + a - 2 b; 400 records at epsilon 1 leave about 0.1 of noise.
-    assert np.abs(load(tmp_path / "run").posterior_.mean - [1.0, 1.0, -2.0]).max() < 1.0
+    estimator: Any = load(tmp_path / "run")
+    assert np.abs(estimator.posterior_.mean - [1.0, 1.0, -2.0]).max() < 1.0
 
 
 def test_a_schema_declares_categories_and_leaves_nothing_to_warn_of(tmp_path: Path, mixed: Path) -> None:

@@ -19,7 +19,7 @@ from dpsep.estimators.posterior import Posterior, to_original
 from dpsep.estimators.private import PrivateEstimator, arviz_data, statement_of
 from dpsep.estimators.run import Result, Task, fit_open, fit_private
 from dpsep.estimators.statement import PrivacyStatement
-from dpsep.estimators.structure import Structure, declared_scaling, structure_of, table_shape
+from dpsep.estimators.structure import Structure, declared_scaling, structure_of
 from dpsep.privacy.checkpoint import Checkpoint
 from dpsep.privacy.ledger import Ledger, as_ledger
 from dpsep.privacy.mechanism import Relation
@@ -145,11 +145,7 @@ class LinearWeights(PrivateEstimator):
         self._check_parameters()
         leaks = self._collect_leaks(lambda: self._warn_of_leaks(shape, y))
         task = self._task(shape)
-        self.n_features_in_ = shape.features
-        if shape.names is not None:
-            self.feature_names_in_ = np.asarray(shape.names, dtype=object)
-        elif hasattr(self, "feature_names_in_"):
-            del self.feature_names_in_
+        self._keep_names(shape)
         if self.private:
             result, spend = fit_private(
                 task,
@@ -296,22 +292,7 @@ class LinearWeights(PrivateEstimator):
 
     def _predictor(self, X: Any) -> tuple[Array, Array]:
         """Mean and variance of the linear predictor of each row, in the target's units."""
-        check_is_fitted(self)
-        table_shape(X)
-        matrix, names = as_matrix(X)
-        known = getattr(self, "feature_names_in_", None)
-        if names is not None and known is not None and list(names) != list(known):
-            raise ValueError(
-                f"The feature names should match those that were passed during fit: {list(known)[:8]}..., "
-                f"not {list(names)[:8]}..."
-            )
-        if matrix.shape[1] != self.n_features_in_:
-            raise ValueError(
-                f"X has {matrix.shape[1]} features, but {type(self).__name__} is expecting "
-                f"{self.n_features_in_} features as input."
-            )
-        if not np.isfinite(matrix).all():
-            raise ValueError("Input X contains NaN or infinity.")
+        matrix = self._new_rows(X)
         # The weights belong to clamped cells: a cell far outside what was seen says no more than the bound.
         matrix = np.clip(matrix, *self.feature_bounds_)
         if self.fit_intercept:

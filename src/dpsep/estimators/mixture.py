@@ -13,16 +13,15 @@ from sklearn.utils.validation import check_is_fitted
 from dpsep.data import as_matrix
 from dpsep.estimators import mixture_ep
 from dpsep.estimators.mixture_posterior import MixturePosterior
-from dpsep.estimators.mixture_run import Method, Result, Task, around, fit_open, fit_private
+from dpsep.estimators.mixture_run import Result, Task, fit_open, fit_private
+from dpsep.estimators.mixture_task import task_of
 from dpsep.estimators.private import PrivateEstimator, arviz_data, statement_of
 from dpsep.estimators.statement import PrivacyStatement
-from dpsep.estimators.structure import Structure, declared_scaling, structure_of_table, table_shape
-from dpsep.models.components import Variances
+from dpsep.estimators.structure import structure_of_table
 from dpsep.privacy.checkpoint import Checkpoint
 from dpsep.privacy.leaks import warn_leak
 from dpsep.privacy.ledger import Ledger, as_ledger
 from dpsep.privacy.mechanism import Relation
-from dpsep.privacy.scaling import Scaling
 
 Array = NDArray[np.float64]
 LARGEST = 1e100
@@ -153,13 +152,9 @@ class GaussianMixture(DensityMixin, PrivateEstimator):
         del y
         shape = structure_of_table(X)
         self._check_privacy()
-        task = self._task(shape)
+        task = task_of(self, shape)
         leaks = self._collect_leaks(lambda: self._warn_of_settings(shape))
-        self.n_features_in_ = shape.features
-        if shape.names is not None:
-            self.feature_names_in_ = np.asarray(shape.names, dtype=object)
-        elif hasattr(self, "feature_names_in_"):
-            del self.feature_names_in_
+        self._keep_names(shape)
         if self.private:
             result, spend = fit_private(
                 task,
@@ -261,107 +256,6 @@ class GaussianMixture(DensityMixin, PrivateEstimator):
         self.converged_ = result.moved <= 1e-6
         return mixture_ep.fit_ep(task, matrix, result) if self.method == "ep" else result
 
-    def _task(self, shape: Structure) -> Task:
-        components = self.n_components
-        if not isinstance(components, Integral) or components < 1:
-            raise ValueError(f"n_components must be a whole number of at least 1, not {components!r}.")
-        if components > shape.records:
-            raise ValueError(
-                f"n_components={components} is more than the table's {shape.records} rows; ask for fewer."
-            )
-        if self.covariance_type not in ("diag", "spherical"):
-            raise ValueError(
-                f"covariance_type must be 'diag' or 'spherical', not {self.covariance_type!r}: the clusters' "
-                "own covariances are diagonal here (those of the means' posterior are full)."
-            )
-        if not float(self.weight_concentration) > 0:
-            raise ValueError(f"weight_concentration must be positive, not {self.weight_concentration!r}.")
-        noise = None
-        if self.noise_scale is not None:
-            noise = _columns(self.noise_scale, shape.features, "noise_scale")
-            if not (noise > 0).all():
-                raise ValueError("noise_scale must be positive.")
-        weights = self._known_weights()
-        if self.method in ("ep", "adf") and (noise is None or weights is None):
-            raise ValueError(f"method={self.method!r} needs known weights= and noise_scale=; or use 'sep'.")
-        variances: Variances = self.covariance_type if noise is None else "known"
-        scaling, prior = self._scaling(shape.features)
-        if noise is not None and scaling is not None:
-            ratio = noise / scaling.scale
-            if not ((ratio >= 1e-4) & (ratio <= 1e3)).all():
-                raise ValueError(
-                    "noise_scale must lie between 1e-4 and 1e3 times the scale of the means (mean_scale, or "
-                    "half the distance of the bounds) in every column."
-                )
-        if self.method == "adf" and prior is None:
-            raise ValueError(
-                "method='adf' needs a mean_prior of its own for each component, shape (components, columns): "
-                "nothing else tells the components apart at the first record."
-            )
-        return Task(
-            records=shape.records,
-            features=shape.features,
-            components=int(components),
-            method=cast(Method, self.method if self.method in self._private_methods else "sep"),
-            variances=variances,
-            noise=noise,
-            weights=weights,
-            concentration=float(self.weight_concentration),
-            scaling=scaling,
-            prior_mean=prior,
-            clip=self._clip(),
-            steps=None if self.steps is None else int(self.steps),
-        )
-
-    def _clip(self) -> float | None:
-        if self.clip is None or (not self.private and math.isinf(self.clip)):
-            return None
-        if self.private and not float(self.clip) <= 1e6:
-            raise ValueError(f"clip must be at most 1e6 in a private fit, not {self.clip!r}.")
-        return float(self.clip)
-
-    def _known_weights(self) -> Array | None:
-        if self.weights is None:
-            return None
-        count = int(self.n_components)
-        if isinstance(self.weights, str):
-            if self.weights != "uniform":
-                raise ValueError(f"weights must be None, 'uniform' or {count} numbers, not {self.weights!r}.")
-            return np.full(count, 1.0 / count)
-        weights = np.asarray(self.weights, np.float64)
-        if weights.shape != (count,) or not (weights > 0).all() or abs(weights.sum() - 1.0) > 1e-6:
-            raise ValueError(f"weights must be {count} positive numbers that sum to one.")
-        return weights / weights.sum()
-
-    def _scaling(self, features: int) -> tuple[Scaling | None, Array | None]:
-        """Scaling that bounds or the prior declare, and prior means where components have their own."""
-        prior = np.asarray(self.mean_prior, np.float64)
-        own = prior if prior.ndim == 2 else None
-        if own is not None and own.shape != (int(self.n_components), features):
-            raise ValueError(
-                f"mean_prior has shape {own.shape}; it must be a number, {features} numbers, or shape "
-                f"({self.n_components}, {features})."
-            )
-        if not np.isfinite(prior).all():
-            raise ValueError("mean_prior must be finite.")
-        if self.mean_scale is not None:
-            if self.bounds is not None:
-                raise ValueError("give either bounds or mean_scale, not both: each says where means may lie.")
-            scale = _columns(self.mean_scale, features, "mean_scale")
-            if not (scale > 0).all():
-                raise ValueError("mean_scale must be positive.")
-            centre = own.mean(axis=0) if own is not None else _columns(prior, features, "mean_prior")
-            unbounded = np.full(features, np.inf)
-            return Scaling(centre, scale, -unbounded, unbounded), own
-        if own is None and prior.any():
-            raise ValueError(
-                "mean_prior needs mean_scale beside it; with bounds the prior follows from them."
-            )
-        if self.bounds is None:
-            return None, own
-        declared = declared_scaling(self.bounds, features, "the columns")
-        return around(declared.low, declared.high), own
-
     def _keep(self, task: Task, result: Result) -> None:
         scale, centre = np.asarray(result.columns.scale), np.asarray(result.columns.centre)
         unit = scale[:, None] * scale
@@ -397,22 +291,7 @@ class GaussianMixture(DensityMixin, PrivateEstimator):
         self.n_iter_ = result.steps
 
     def _rows(self, X: Any) -> Array:
-        check_is_fitted(self)
-        table_shape(X)
-        matrix, names = as_matrix(X)
-        known = getattr(self, "feature_names_in_", None)
-        if names is not None and known is not None and list(names) != list(known):
-            raise ValueError(
-                f"The feature names should match those that were passed during fit: {list(known)[:8]}..., "
-                f"not {list(names)[:8]}..."
-            )
-        if matrix.shape[1] != self.n_features_in_:
-            raise ValueError(
-                f"X has {matrix.shape[1]} features, but {type(self).__name__} is expecting "
-                f"{self.n_features_in_} features as input."
-            )
-        if not np.isfinite(matrix).all():
-            raise ValueError("Input X contains NaN or infinity.")
+        matrix = self._new_rows(X)
         # Farther out all densities are zero; the squares must not overflow.
         reach = 1e100 * (1.0 + np.abs(self.means_).max())
         return np.clip(matrix, -reach, reach)
@@ -432,13 +311,3 @@ def _shrink_weights(mass: Array, noise: float) -> float:
     total = mass.sum()
     own = float(np.mean(mass * (total - mass))) / (total + 1.0)  # average variance of total times a weight
     return own / (own + noise) if noise > 0 and own > 0 else 1.0
-
-
-def _columns(value: Any, columns: int, what: str) -> Array:
-    try:
-        array = np.broadcast_to(np.asarray(value, np.float64), (columns,)).copy()
-    except (TypeError, ValueError):
-        raise ValueError(f"{what} must be a number, or {columns} numbers.") from None
-    if not np.isfinite(array).all():
-        raise ValueError(f"{what} must be finite.")
-    return array

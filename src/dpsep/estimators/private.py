@@ -6,11 +6,15 @@ from collections.abc import Callable
 from numbers import Integral, Real
 from typing import Any, cast
 
+import numpy as np
+from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
 
+from dpsep.data import as_matrix
 from dpsep.estimators.charged import Spend
 from dpsep.estimators.statement import PrivacyStatement, statement
-from dpsep.estimators.structure import Structure
+from dpsep.estimators.structure import Structure, table_shape
 from dpsep.privacy.leaks import PrivacyLeakWarning, warn_leak
 from dpsep.privacy.sampling import FullBatch, PoissonSampling, Sampling
 
@@ -63,6 +67,34 @@ class PrivateEstimator(BaseEstimator):
             f"sampling must be 'full', a rate in (0, 1], or a scheme of dpsep.privacy.sampling, "
             f"not {self.sampling!r}."
         )
+
+    def _keep_names(self, shape: Structure) -> None:
+        """Keep the number and the names of the columns, as scikit-learn does."""
+        self.n_features_in_ = shape.features
+        if shape.names is not None:
+            self.feature_names_in_ = np.asarray(shape.names, dtype=object)
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
+
+    def _new_rows(self, X: Any) -> NDArray[np.float64]:
+        """Return rows to predict, checked against the columns of the fit."""
+        check_is_fitted(self)
+        table_shape(X)
+        matrix, names = as_matrix(X)
+        known = getattr(self, "feature_names_in_", None)
+        if names is not None and known is not None and list(names) != list(known):
+            raise ValueError(
+                f"The feature names should match those that were passed during fit: {list(known)[:8]}..., "
+                f"not {list(names)[:8]}..."
+            )
+        if matrix.shape[1] != self.n_features_in_:
+            raise ValueError(
+                f"X has {matrix.shape[1]} features, but {type(self).__name__} is expecting "
+                f"{self.n_features_in_} features as input."
+            )
+        if not np.isfinite(matrix).all():
+            raise ValueError("Input X contains NaN or infinity.")
+        return matrix
 
     def _collect_leaks(self, warn: Callable[[], None]) -> tuple[str, ...]:
         """Warn of leaks, and return what was warned of, for the statement."""

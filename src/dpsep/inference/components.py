@@ -37,12 +37,13 @@ step at most two deviations long, so that a component that vanishes stays where 
 """
 
 import math
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
+from dpsep.inference.summed import Summed
 from dpsep.models.components import Public, Variances
 from dpsep.models.glm import Columns
 from dpsep.privacy.grid import Block
@@ -57,26 +58,6 @@ PRIOR_VARIANCE, PRIOR_RECORDS = 0.01, 2.0
 """The Gamma prior of learned precisions, as a variance in scaled units and the records it counts as."""
 LEAST_VARIANCE = 1e-6
 """Smallest learned variance, in scaled units."""
-
-
-class Summed(Protocol):
-    """What an algorithm sees of a gate."""
-
-    records: int
-
-    @property
-    def expected_batch(self) -> float:
-        """Expected rows of a step."""
-        ...
-
-    @property
-    def deviations(self) -> dict[str, float]:
-        """Standard deviation of each block's noise."""
-        ...
-
-    def release(self, public: Any) -> dict[str, Array]:
-        """Return one step's sums, by block name."""
-        ...
 
 
 class Settings(NamedTuple):

@@ -26,7 +26,7 @@ the public numbers beside it.
 """
 
 import math
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,32 +34,10 @@ from scipy.linalg import cho_solve, eigh, solve_triangular
 from threadpoolctl import threadpool_limits
 
 from dpsep.families import Gamma, Gaussian
+from dpsep.inference.summed import Summed
 from dpsep.models.glm import Columns, Public
 
 Array = NDArray[Any]
-
-
-class GateLike(Protocol):
-    """What an algorithm sees of a gate."""
-
-    @property
-    def records(self) -> int:
-        """Public number of records."""
-        ...
-
-    @property
-    def expected_batch(self) -> float:
-        """Expected rows of a step."""
-        ...
-
-    @property
-    def deviations(self) -> dict[str, float]:
-        """Standard deviation of each block's noise."""
-        ...
-
-    def release(self, public: Any) -> dict[str, Array]:
-        """Return one step's sums, by block name."""
-        ...
 
 
 class Settings(NamedTuple):
@@ -149,7 +127,7 @@ def init(settings: Settings) -> State:
     return State(settings.prior_mean.copy(), start, zeros, zeros, zeros, np.zeros(d), noise, 0.0, 0)
 
 
-def step(gate: GateLike, settings: Settings, state: State) -> tuple[State, Info]:
+def step(gate: Summed, settings: Settings, state: State) -> tuple[State, Info]:
     """One release, and the update from it."""
     # Threads cost more than they bring on matrices of this size.
     with threadpool_limits(1, user_api="blas"):
@@ -174,7 +152,7 @@ def publish(settings: Settings, state: State, records: int) -> tuple[Public, Arr
 
 
 def update(
-    gate: GateLike, settings: Settings, state: State, factor: Array, released: dict[str, Array]
+    gate: Summed, settings: Settings, state: State, factor: Array, released: dict[str, Array]
 ) -> tuple[State, Info]:
     """Precision first, mean second, then the noise."""
     up = gate.records / gate.expected_batch
@@ -203,7 +181,7 @@ def update(
     return after, Info(moved)
 
 
-def run(gate: GateLike, settings: Settings, steps: int, tolerance: float = 0.0) -> State:
+def run(gate: Summed, settings: Settings, steps: int, tolerance: float = 0.0) -> State:
     """Take `steps` steps; stop earlier only where nothing is private and the mean rests.
 
     Parameters
