@@ -65,7 +65,7 @@ class Rule(StrEnum):
 
 app = typer.Typer(
     cls=_Guarded,
-    help="Private Bayesian regression: fit, predict, and keep account of what privacy was spent.",
+    help="Private Bayesian regression and clustering: fit, predict, and keep account of what was spent.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

@@ -18,6 +18,7 @@ from dpsep.privacy.scaling import Scaling
 
 Array = NDArray[np.float64]
 TOLERANCE = 1e-9
+_sweep = jax.jit(ep.step, static_argnums=0)
 
 
 def fit_ep(task: Task, x: Array, start: Result) -> Result:
@@ -33,7 +34,7 @@ def fit_ep(task: Task, x: Array, start: Result) -> Result:
         posterior = jax.tree.map(lambda old, parts: old + jnp.sum(parts, 0), prior, sites)
         state = ep.State(posterior, sites, jnp.asarray(jnp.inf), jnp.asarray(0))
         for _ in range(task.steps or 100):
-            state, _ = ep.step(model, prior, state, records)
+            state, _ = _sweep(model, prior, state, records)
             if float(state.change) <= TOLERANCE:
                 break
         return _result(task, state.posterior, start.columns, unit, int(state.sweeps))

@@ -119,7 +119,7 @@ def _print_errors(rows: Rows, count: int) -> None:
         "worst",
     ]
     title = f"Table 1: squared F-norm against the labelled posterior, {count} data sets, delta = 1e-5"
-    print_table(title, [*header, "worst", "wrong"], cells)
+    print_table(title, [*header, "wrong"], cells)
 
 
 def _print_pairs(rows: Rows) -> None:
