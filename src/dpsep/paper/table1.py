@@ -49,6 +49,8 @@ DELTA = 1e-5
 CLIPS = (20.0, 10.0, 1.0)
 """The paper's C of its clipped rows; its private rows have the last."""
 PRIOR_PRECISION = 0.1
+LEAST = 1e-4
+"""What the data's part of a precision is raised to where noise made it negative, as in the public code."""
 METRICS = ("mean", "covariance", "average", "plain_mean", "plain_covariance")
 NAMES = {
     "mean": "F-norm, mean",
@@ -182,7 +184,8 @@ def written(
         generator = np.random.default_rng([seed, 1])
         with jax.enable_x64(True):
             visits = jnp.asarray(_order(generator, records, passes, order))
-            settings = sep.Settings(_prior(len(experiment.means), dimension), records, 1.0, (clip, clip))
+            prior = _prior(len(experiment.means), dimension)
+            settings = sep.Settings(prior, records, 1.0, (clip, clip), PRIOR_PRECISION + LEAST)
             weights = tuple(1.0 / len(experiment.means) for _ in experiment.means)
             model = KnownMixture(weights, experiment.noise**2)
             x = jnp.asarray(experiment.x)
