@@ -413,7 +413,7 @@ def test_a_run_whose_releases_are_all_kept_is_not_charged_and_reads_nothing(
     def read(*_: Any) -> None:
         raise AssertionError("a record was read")
 
-    monkeypatch.setattr("dpsep.privacy.gate.Reader.sums", read)
+    monkeypatch.setattr("dpsep.privacy.gate.Gate.release", read)
     second = run(tmp_path, ledger)
     assert ledger.spent() == spent
     assert second.privacy_.epsilon == first.privacy_.epsilon

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpsep import Ledger, ProbitRegression
+from dpsep import Ledger, LedgerError, ProbitRegression
 from dpsep.estimators.resume import SavedRun
 from dpsep.privacy.checkpoint import Checkpoint, CheckpointError
+from dpsep.privacy.gate import Gate
 from dpsep.privacy.sampling import ShuffledEpochs
 
 X = np.linspace(-1.0, 1.0, 48).reshape(24, 2)
@@ -116,6 +117,29 @@ def test_a_copy_made_before_the_run_died_is_refused(tmp_path: Path, ledger: Ledg
         fit(ledger=ledger, checkpoint=tmp_path / "copy")
     assert kinds(ledger) == ["charge", "failed"]
     assert fit(ledger=ledger, checkpoint=tmp_path / "run").privacy_.steps == 5
+
+
+def test_a_copy_and_its_living_original_make_no_more_releases_than_were_charged(
+    tmp_path: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[int] = []
+    release = Gate.release
+
+    def counted(self: Gate, public: Any) -> Any:
+        made.append(1)
+        return release(self, public)
+
+    def fit_a_copy(done: int, total: int) -> None:
+        if done == 2:
+            shutil.copytree(tmp_path / "run", tmp_path / "copy", ignore=shutil.ignore_patterns("lock"))
+            fit(ledger=ledger, checkpoint=tmp_path / "copy")
+
+    monkeypatch.setattr(Gate, "release", counted)
+    parameters: dict[str, Any] = {"delta": 1e-3, "bounds": (-1, 1), "classes": [-1, 1], "steps": 4}
+    model = ProbitRegression(**parameters, ledger=ledger, checkpoint=tmp_path / "run")
+    with pytest.raises(LedgerError, match="another copy"):
+        model.fit(X, y, on_step=fit_a_copy)
+    assert len(made) <= 4 + kinds(ledger).count("extra-step")
 
 
 def test_a_copy_of_a_run_that_has_finished_since_is_refused(tmp_path: Path, ledger: Ledger) -> None:

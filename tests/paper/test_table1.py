@@ -128,7 +128,7 @@ def test_without_clip_and_noise_the_algorithm_as_written_is_sep_with_gamma_one()
     with jax.enable_x64(True):
         centres = np.random.default_rng(0).standard_normal((4, 4))
         prior = GaussianSet.from_moments(jnp.asarray(centres), 10.0 * jnp.eye(4))
-        settings = sep.Settings(prior, 15, gamma=1.0)
+        settings = sep.Settings(prior, 15, gamma=1.0, floor=table1.PRIOR_PRECISION + table1.LEAST)
         model = KnownMixture((0.25,) * 4, 0.25)
         q = sep.posterior(settings, sep.run(model, settings, jnp.asarray(experiment.x), jnp.asarray(order)))
         np.testing.assert_allclose(means, q.mean, rtol=1e-9, atol=1e-9)

@@ -66,8 +66,7 @@ class LinearWeights(PrivateEstimator):
         A `dpsep.Ledger`, or the path of one; the fit is charged to it before a record is read.
     checkpoint
         A folder for released vectors, so that a run that died can be resumed by fitting again. One folder
-        a fit: with that of a finished run its releases are used again, and the data is neither read nor
-        charged for.
+        a fit: with that of a finished run its releases are used again; none is made and nothing is charged.
     random_state
         A seed makes a private run reproducible and marks it not for release.
     strict

@@ -59,7 +59,8 @@ class GaussianMixture(DensityMixin, PrivateEstimator):
     relation
         Neighbouring data sets: ``"zero-out"`` or ``"replace-one"``.
     sampling
-        ``"full"`` (every record in every release) or a rate in (0, 1] for Poisson sampling.
+        Of the releases of summed factors: ``"full"`` (every record in each) or a rate in (0, 1] for Poisson
+        sampling. The sketch, and private scaling, read every record.
     method
         ``"sep"`` (stochastic EP), ``"vi"`` (mean-field variational Bayes), ``"em"`` (posterior mode; its
         covariances are those of known components). Without privacy also ``"ep"`` and ``"adf"``, for known

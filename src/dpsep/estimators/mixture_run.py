@@ -177,6 +177,9 @@ def fit_private(
         if scaling is None:
             found = private_scaling_of(arrays, run)
             scaling, source = around(found.low, found.high), "private histograms, inside epsilon"
+            if task.noise is not None:
+                # Known deviations out of all proportion to the bounds found cannot be used.
+                scaling = scaling._replace(scale=np.clip(scaling.scale, task.noise / 1e3, task.noise / 1e-4))
         settings = settings_of(task, scaling)
         start, spread = _private_start(task, settings, arrays, run)
         gate = Gate(arrays, run.schedule.parts[-1], blocks, contribution, run.permit, stream=run.stream)
@@ -278,7 +281,7 @@ def frequencies_of(task: Task, scale: Array) -> Array:
 
 def _private_start(
     task: Task, settings: components.Settings, records: Records, run: Run
-) -> tuple[components.State, Array]:
+) -> tuple[components.State, Array | None]:
     """Release the sketch, or take the one kept, and start from it; also return the start's covariance."""
     mechanism = run.schedule.parts[-2]
     columns = settings.columns
@@ -300,7 +303,7 @@ def _starts(
     frequencies: Array,
     noise: float,
     keep: int,
-) -> list[tuple[components.State, Array]]:
+) -> list[tuple[components.State, Array | None]]:
     """States to start from, as a sketch suggests them, the likeliest first, with their covariances."""
     shape = sketch.Shape(task.components, task.variances, task.weights is not None)
     weights = np.full(task.components, 1.0 / task.components) if task.weights is None else task.weights
@@ -330,17 +333,22 @@ def _ordered(task: Task, settings: components.Settings, found: sketch.Found) -> 
     order = linear_sum_assignment(apart)[1]
     # Weights that are known belong to the components, not to what was found.
     weight = found.weight[order] if task.weights is None else found.weight
-    size = found.mean.shape[1]
-    places = [order[:, None] * size + np.arange(size)]
+    joint = found.joint
+    if joint is not None:
+        rows = _places(order, found.mean.shape[1], len(joint), learned=task.weights is None)
+        joint = joint[np.ix_(rows, rows)]
+    return sketch.Found(weight, found.mean[order], found.variance[order], found.spread[order], joint)
+
+
+def _places(order: Any, dimension: int, size: int, *, learned: bool) -> NDArray[np.intp]:
+    """Places of reordered components in a joint vector: means, log weights if learned, levels."""
+    places = [order[:, None] * dimension + np.arange(dimension)]
     used = places[0].size
-    while used < len(found.joint):  # then log weights, one each, and levels, one or D each
-        width = 1 if task.weights is None and len(places) == 1 else (len(found.joint) - used) // len(order)
+    while used < size:
+        width = 1 if learned and len(places) == 1 else (size - used) // len(order)
         places.append(used + order[:, None] * width + np.arange(width))
         used += places[-1].size
-    rows = np.concatenate([part.ravel() for part in places])
-    return sketch.Found(
-        weight, found.mean[order], found.variance[order], found.spread[order], found.joint[np.ix_(rows, rows)]
-    )
+    return np.concatenate([part.ravel() for part in places])
 
 
 def _own_scaling(values: NDArray[np.floating]) -> Scaling:

@@ -14,6 +14,8 @@ from dpsep.privacy.scaling import Scaling
 
 Array = NDArray[np.float64]
 PRIVATE_METHODS = tuple(CONTRIBUTIONS)
+MOST_MEANS = 4000
+"""Most numbers that make up all component means: beyond, the search for a start takes too long."""
 
 
 def task_of(estimator: Any, shape: Structure) -> Task:
@@ -32,8 +34,15 @@ def task_of(estimator: Any, shape: Structure) -> Task:
             f"covariance_type must be 'diag' or 'spherical', not {estimator.covariance_type!r}: the "
             "clusters' own covariances are diagonal here (those of the means' posterior are full)."
         )
-    if not float(estimator.weight_concentration) > 0:
-        raise ValueError(f"weight_concentration must be positive, not {estimator.weight_concentration!r}.")
+    if components * shape.features > MOST_MEANS:
+        raise ValueError(
+            f"n_components={components} in {shape.features} columns are more than {MOST_MEANS} unknown "
+            "means, the most that can be searched for. Ask for fewer components, or leave columns out."
+        )
+    if not 0 < float(estimator.weight_concentration) <= 1e6:
+        raise ValueError(
+            f"weight_concentration must be positive, at most 1e6, not {estimator.weight_concentration!r}."
+        )
     noise = None
     if estimator.noise_scale is not None:
         noise = _columns(estimator.noise_scale, shape.features, "noise_scale")
@@ -44,6 +53,8 @@ def task_of(estimator: Any, shape: Structure) -> Task:
         raise ValueError(f"method={estimator.method!r} needs known weights= and noise_scale=; or use 'sep'.")
     variances: Variances = estimator.covariance_type if noise is None else "known"
     scaling, prior = _scaling(estimator, shape.features)
+    if scaling is not None:
+        _check_scale(scaling, prior)
     if noise is not None and scaling is not None:
         ratio = noise / scaling.scale
         if not ((ratio >= 1e-4) & (ratio <= 1e3)).all():
@@ -113,7 +124,7 @@ def _scaling(estimator: Any, features: int) -> tuple[Scaling | None, Array | Non
         scale = _columns(estimator.mean_scale, features, "mean_scale")
         if not (scale > 0).all():
             raise ValueError("mean_scale must be positive.")
-        centre = own.mean(axis=0) if own is not None else _columns(prior, features, "mean_prior")
+        centre = (own / len(own)).sum(axis=0) if own is not None else _columns(prior, features, "mean_prior")
         unbounded = np.full(features, np.inf)
         return Scaling(centre, scale, -unbounded, unbounded), own
     if own is None and prior.any():
@@ -122,6 +133,19 @@ def _scaling(estimator: Any, features: int) -> tuple[Scaling | None, Array | Non
         return None, own
     declared = declared_scaling(estimator.bounds, features, "the columns")
     return around(declared.low, declared.high), own
+
+
+def _check_scale(scaling: Scaling, prior: Array | None) -> None:
+    """Refuse numbers that doubles cannot square, and means that lie nowhere near their scale."""
+    scale, centre = scaling.scale, scaling.centre
+    if not ((scale >= 1e-100) & (scale <= 1e100)).all():
+        raise ValueError("mean_scale, or half the distance of the bounds, must lie between 1e-100 and 1e100.")
+    if not (np.abs(centre) <= 1e10 * scale).all():
+        raise ValueError(
+            "the means' prior lies more than 1e10 of its own scales from zero; shift the columns."
+        )
+    if prior is not None and not (np.abs(prior - centre) <= 1e6 * scale).all():
+        raise ValueError("mean_prior lies more than 1e6 scales from the centre of the means in some column.")
 
 
 def _columns(value: Any, columns: int, what: str) -> Array:

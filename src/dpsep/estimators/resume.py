@@ -4,8 +4,9 @@
 state, no batch, nothing of a record. The state of an algorithm is a function of its releases, so it is
 computed from them again. A folder is locked while a run uses it, and it remembers which ledger the run was
 charged to: two processes in one folder, or a resume that some other ledger (or none) hears of, would make
-releases that nothing was charged for. With a ledger, an old copy of a folder is refused (`check_copy`): each
-release is noted there before it is made. *Assumed:* without a ledger, nobody resumes an older copy of a
+releases that nothing was charged for. With a ledger, each release is noted there by its number before it is
+made, and no number is granted twice: an old copy of a folder is refused (`check_copy`), and two copies
+together release no more than was charged. *Assumed:* without a ledger, nobody resumes an older copy of a
 folder, or two copies.
 """
 
@@ -128,7 +129,7 @@ class SavedRun:
             )
         charged = kinds.count("extra-step")
         begun = max((int(row.event["number"]) for row in own if row.kind == "release"), default=0)
-        late = begun > self.releases + self.lost + 1
+        late = begun > self.releases + charged + 1
         if charged > self.lost or late or ("finished" in kinds and not complete):
             raise CheckpointError(
                 "the ledger knows of a later state of this run: the checkpoint is an old copy, and its "

@@ -87,17 +87,22 @@ def _names(X: Any) -> tuple[str, ...] | None:
 
 
 def _shape(array: Any) -> tuple[int, ...]:
-    """Shape of a table; that of nested lists by their first row, without looking at a cell."""
+    """Shape of a table; that of a list of rows by the length of the first, which is taken as public."""
     shape = getattr(array, "shape", None)
     if shape is not None:
         return tuple(shape)
-    if hasattr(array, "__array__"):
-        return tuple(np.asarray(array).shape)
-    found: list[int] = []
-    while isinstance(array, Sequence) and not isinstance(array, str | bytes):
-        found.append(len(array))
-        array = array[0] if array else None
-    return tuple(found)
+    if not isinstance(array, Sequence) or isinstance(array, str | bytes):
+        raise TypeError(
+            f"cannot read a {type(array).__name__}; give an array, a frame of pandas, polars or Arrow, or a "
+            "list of rows."
+        )
+    first = array[0] if len(array) else None
+    if isinstance(first, str | bytes):
+        return (len(array),)
+    try:
+        return len(array), len(first)  # pyright: ignore[reportArgumentType]
+    except Exception:  # a number has no length; whatever else a record's own code raises would tell on it
+        return (len(array),)
 
 
 def declared_scaling(bounds: Any, columns: int, what: str) -> Scaling:

@@ -25,8 +25,8 @@ with s^2 that of the gate's noise and, where rows are sampled at a rate p, of th
 This takes a step to land where the mean should be; `dpsep.inference.propagation` does better afterwards.
 Noise in counts and variances is carried the same way.
 
-*Priors.* Learned weights have a Dirichlet prior, learned precisions a Gamma prior of shape one and mean
-variance 0.01, as two records would have.
+*Priors.* Learned weights have a Dirichlet prior, learned precisions a Gamma prior of shape one and rate 0.01,
+as two records would have.
 
 Without privacy a_t = 1 until nothing moves.
 
@@ -280,8 +280,12 @@ def _new_deviation(
         own, prior = own.sum(axis=1, keepdims=True), prior.mean(axis=1, keepdims=True)
     counted = kept[:, None]
     ratio = (excess + counted * own + PRIOR_RECORDS * prior) / (counted * each + PRIOR_RECORDS)
-    growth = np.clip(1.0 + gain * ratio, 0.5, 2.0)
-    return np.sqrt(np.maximum(variance * growth, LEAST_VARIANCE))
+    variance = variance * np.clip(1.0 + gain * ratio, 0.5, 2.0)
+    if settings.variances == "spherical":
+        # One floor for the row: a component's variances keep their ratios.
+        level = np.exp(np.log(variance).mean(axis=1, keepdims=True))
+        return np.sqrt(variance * np.maximum(1.0, LEAST_VARIANCE / level))
+    return np.sqrt(np.maximum(variance, LEAST_VARIANCE))
 
 
 def _kept(count: Array, records: int) -> Array:

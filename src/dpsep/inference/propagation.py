@@ -8,7 +8,8 @@ with e the error of (means, log deviations, counts), a_t the gains, B how the up
 how it answers to noise. Where components overlap, or variances and weights are learned beside the means, B is
 far from -I: errors of one feed those of the other. So B and C are measured, by differences, on records drawn
 from the fitted mixture itself. Starting from the covariance of the sketch's own solution, the recursion gives
-the covariance of e at the end, of every part, for every method, clips and sampling included.
+the covariance of e at the end, of every part, for every method, clips and sampling included. (Noise of the
+missing information only changes the length of steps, which is of second order, and is left out.)
 
 **Privacy.** Post-processing: the records are made from the released result, by public random numbers.
 """
@@ -43,7 +44,7 @@ def parameters(settings: Settings, components_: int, dimension: int) -> int:
 def propagate(
     settings: Settings,
     state: State,
-    start: Array,
+    start: Array | None,
     contribution: Any,
     blocks: Sequence[Block],
     deviations: dict[str, float],
@@ -64,7 +65,7 @@ def propagate(
         Records of the fit, and expected rows of a release.
     """
     shape = state.mean.shape
-    if records < FEWEST or parameters(settings, *shape) > MOST_PARAMETERS:
+    if start is None or records < FEWEST or parameters(settings, *shape) > MOST_PARAMETERS:
         return state
     made = min(records, MOST)
     world = _World(settings, state, contribution, blocks, made, records)

@@ -11,7 +11,7 @@ where noise leaves two answers possible the plainer one is taken.
 **Privacy.** Post-processing of one release: starts, restarts and the choice among them cost nothing. The
 random numbers are seeded and public.
 
-*Uncertainty.* `joint` linearises: with the sketch's error of deviation s and the Jacobian A of the expected
+*Uncertainty.* Linearised: with the sketch's error of deviation s and the Jacobian A of the expected
 sketch, the estimate's covariance is (A^T A / s^2 + I)^-1, the identity being the prior.
 """
 
@@ -31,6 +31,8 @@ Array = NDArray[np.float64]
 
 LOWEST, HIGHEST = math.log(1e-6), math.log(4.0)
 """Bounds of learned log variances, in scaled units."""
+MOST_JOINT = 500
+"""Most unknown numbers whose joint covariance is computed; beyond, components are taken one at a time."""
 RESTARTS = 8
 """How many times the search is done."""
 CANDIDATES = 16
@@ -84,14 +86,14 @@ class Found(NamedTuple):
         Covariance of each mean due to the sketch's error, (J, D, D).
     joint
         Covariance of everything found: means, log weights where learned, levels of log variances where
-        learned.
+        learned; None beyond `MOST_JOINT` numbers.
     """
 
     weight: Array
     mean: Array
     variance: Array
     spread: Array
-    joint: Array
+    joint: Array | None
 
 
 def block(frequencies: int) -> Block:
@@ -141,10 +143,8 @@ def decode(
         for place in order[:keep]:
             guess = jax.tree.map(lambda part, place=place: jnp.asarray(part[place], jnp.float64), guesses)
             weight, mean, variance = (np.asarray(part) for part in _mixture(shape, guess, double[1]))
-            joint = np.asarray(_joint(shape, guess, *double, deviation))
-            size = mean.size
-            parts = joint[:size, :size].reshape(*mean.shape, *mean.shape)
-            found.append(Found(weight, mean, variance, np.einsum("jdje->jde", parts), joint))
+            slopes = _slopes(shape, guess, *double)
+            found.append(Found(weight, mean, variance, *_covariances(shape, slopes, deviation)))
     return found
 
 
@@ -272,19 +272,41 @@ def _adam(loss: Any, start: Any, steps: int, rate: float) -> Any:
 
 
 @partial(jax.jit, static_argnames="shape")
-def _joint(
-    shape: Shape, guess: Guess, frequencies: jax.Array, offset: jax.Array, deviation: jax.Array
-) -> jax.Array:
-    """Covariance of everything found; see the module."""
-    present = jnp.ones(shape.components)
+def _slopes(
+    shape: Shape, guess: Guess, frequencies: jax.Array, offset: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Derivatives of the expected sketch by means (J, 2 m, D), log weights (J, 2 m), levels (J, 2 m, w).
 
-    def expected(mean: jax.Array, log_weight: jax.Array, level: jax.Array) -> jax.Array:
-        guess = Guess(log_weight, mean, level)
-        variance = _log_variance(shape, guess, offset)
-        return _expected(guess, present, frequencies, variance, whole=True)
+    A component's numbers move its own term only, so components are taken one at a time.
+    """
+    weight = jax.nn.softmax(guess.log_weight)
 
-    wanted = [0] + ([] if shape.weights_known else [1]) + ([] if shape.variances == "known" else [2])
-    jacobian = jax.jacfwd(expected, argnums=tuple(wanted))(guess.mean, guess.log_weight, guess.level)
-    flat = jnp.concatenate([part.reshape(len(part), -1) for part in jacobian], axis=1)
-    information = flat.T @ flat / deviation**2 + jnp.eye(flat.shape[1])
-    return jnp.linalg.inv(information)
+    def term(mean: jax.Array, level: jax.Array) -> jax.Array:
+        log_variance = _log_variance(shape, Guess(None, mean[None], level[None]), offset)
+        return _atoms(frequencies, mean[None], log_variance)[0]
+
+    terms = jax.lax.map(lambda one: term(*one), (guess.mean, guess.level))
+    by_mean, by_level = jax.lax.map(
+        lambda one: jax.jacfwd(term, argnums=(0, 1))(*one), (guess.mean, guess.level)
+    )
+    each = weight[:, None, None]
+    return by_mean * each, weight[:, None] * (terms - weight @ terms), by_level * each
+
+
+def _covariances(shape: Shape, slopes: tuple[Any, Any, Any], deviation: float) -> tuple[Array, Array | None]:
+    """Covariance of each mean, and of everything found where that is not too much to ask; see the module."""
+    by_mean, by_weight, by_level = (np.asarray(part) / deviation for part in slopes)
+    components, _, dimension = by_mean.shape
+    columns = [np.moveaxis(by_mean, 0, 1).reshape(by_mean.shape[1], -1)]
+    if not shape.weights_known:
+        columns.append(by_weight.T)
+    if shape.variances != "known":
+        columns.append(np.moveaxis(by_level, 0, 1).reshape(by_level.shape[1], -1))
+    if sum(part.shape[1] for part in columns) > MOST_JOINT:
+        alone = np.einsum("jkd,jke->jde", by_mean, by_mean) + np.eye(dimension)
+        return np.linalg.inv(alone), None
+    flat = np.concatenate(columns, axis=1)
+    joint = np.linalg.inv(flat.T @ flat + np.eye(flat.shape[1]))
+    size = components * dimension
+    parts = joint[:size, :size].reshape(components, dimension, components, dimension)
+    return np.einsum("jdje->jde", parts), np.asarray(joint, np.float64)

@@ -71,6 +71,10 @@ ACCELERATOR_CAPACITY = 2**16
 """Rows of a compiled chunk on an accelerator, where each chunk costs a launch."""
 
 
+CHUNK_NUMBERS = 2**25
+"""Most numbers in the contributions of one chunk."""
+
+
 class Gate:
     """Noisy sums over records, as one charged mechanism; see the module for what is guaranteed.
 
@@ -118,7 +122,7 @@ class Gate:
         self._permit = permit
         self._ticket = permit.claim(mechanism)
         self._sampler = mechanism.sampling.start(self._stream, mechanism.records, permit.made(mechanism))
-        self._reader = Reader(records)
+        self._reader = Reader(records, capacity_of(self.blocks))
 
     @property
     def records(self) -> int:
@@ -179,12 +183,17 @@ def _deviation(mechanism: Mechanism, block: Block) -> float:
     return mechanism.sigma * block.clip / math.sqrt(block.share)
 
 
+def capacity_of(blocks: Sequence[Block]) -> int:
+    """Return rows of a chunk: as many as suit the device, fewer where a record's contribution is large."""
+    capacity = CAPACITY if jax.default_backend() == "cpu" else ACCELERATOR_CAPACITY
+    width = sum(1 if block.kind == "count" else block.size for block in blocks)
+    return max(8, min(capacity, CHUNK_NUMBERS // width // 8 * 8))
+
+
 class Reader:
     """Padded chunks of one compiled shape, and exact sums over them."""
 
-    def __init__(self, records: Records, capacity: int | None = None) -> None:
-        if capacity is None:
-            capacity = CAPACITY if jax.default_backend() == "cpu" else ACCELERATOR_CAPACITY
+    def __init__(self, records: Records, capacity: int = CAPACITY) -> None:
         self._records = records
         self._count = len(records[0])
         self._capacity = min(capacity, MAX_ROWS, max(8, -(-self._count // 8) * 8))

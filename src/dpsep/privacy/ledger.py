@@ -227,7 +227,8 @@ class Ledger:
     def begin_release(self, run: str, number: int) -> None:
         """Note, durably, that a run that can be resumed begins its release of this number.
 
-        What was charged covers it. The row tells an old copy of the run's checkpoint from the latest one.
+        What was charged covers it. Each number is granted once, in one transaction: two copies of a run, one
+        of them still alive, make no more releases together than the run was charged for.
         """
         self._note(run, "release", {"number": number})
 
@@ -239,6 +240,12 @@ class Ledger:
             if not any(entry.run == run and entry.kind in CHARGES for entry in entries):
                 raise LedgerError(
                     f"the ledger {self.path} has no charge of run {run!r}: charge it before it ends"
+                )
+            noted = [json.loads(entry.event) for entry in entries if entry.run == run and entry.kind == kind]
+            if kind == "release" and any(int(one["number"]) >= event["number"] for one in noted):
+                raise LedgerError(
+                    f"another copy of run {run!r} has begun release {event['number']} or a later one: this "
+                    "one is out of date and makes no release. Go on with the other, or start anew"
                 )
             ledger_file.append(connection, entries, **content)
 

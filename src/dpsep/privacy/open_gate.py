@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsep.privacy.gate import Reader, Records
+from dpsep.privacy.gate import Reader, Records, capacity_of
 from dpsep.privacy.grid import Block, Contribution
 
 
@@ -37,7 +37,7 @@ class OpenGate:
         self.blocks = tuple(blocks)
         self.records = len(records[0])
         self._contribution = contribution
-        self._reader = Reader(records)
+        self._reader = Reader(records, capacity_of(self.blocks))
 
     @property
     def expected_batch(self) -> float:
