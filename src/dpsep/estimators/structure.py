@@ -91,6 +91,12 @@ def _shape(array: Any) -> tuple[int, ...]:
     shape = getattr(array, "shape", None)
     if shape is not None:
         return tuple(shape)
+    if hasattr(array, "__array__"):
+        # Such an object tells its shape only by becoming an array; what its own code raises may name cells.
+        try:
+            return tuple(np.asarray(array).shape)
+        except Exception:
+            raise TypeError(f"a {type(array).__name__} does not become an array of numbers.") from None
     if not isinstance(array, Sequence) or isinstance(array, str | bytes):
         raise TypeError(
             f"cannot read a {type(array).__name__}; give an array, a frame of pandas, polars or Arrow, or a "
