@@ -16,12 +16,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
+
 from dpsep.estimators.resume import SavedRun
+from dpsep.privacy import scaling as private_scaling
 from dpsep.privacy.checkpoint import Checkpoint, CheckpointError
+from dpsep.privacy.gate import Records
 from dpsep.privacy.ledger import Ledger
 from dpsep.privacy.mechanism import Schedule
 from dpsep.privacy.noise import SeededStream, WordStream
 from dpsep.privacy.permit import Permit, authorise, authorise_again, describe
+from dpsep.privacy.scaling import Scaling
 
 Result = TypeVar("Result")
 
@@ -100,6 +105,16 @@ def charged_run(
             ledger.finish(permit.run, "finished")
         secure = saved.secure and stream is None
         return result, Spend(permit, permit.schedule, permit.epsilon, source, secure)
+
+
+def private_scaling_of(wanted: Records, run: Run) -> Scaling:
+    """Release bounds of these columns by the first part of the schedule, or take those kept."""
+    kept = run.saved.early("scaling")
+    if kept is not None:
+        return Scaling(*kept)
+    found = private_scaling.estimate(wanted, run.schedule.parts[0], run.permit, run.stream)
+    run.saved.keep_early("scaling", np.stack(found))
+    return found
 
 
 def fingerprint_of(schedule: Schedule, delta: float, settings: Any) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsep.estimators import natural as natural_update
-from dpsep.estimators.charged import Run, Spend, charged_run, fingerprint_of
+from dpsep.estimators.charged import Run, Spend, charged_run, fingerprint_of, private_scaling_of
 from dpsep.estimators.plan import SCALING_SHARE, Plan, plan
 from dpsep.estimators.resume import KeptGate
 from dpsep.families import Gamma
@@ -264,16 +264,6 @@ def _scalings(task: Task, records: Records, run: Run) -> tuple[Columns, Columns,
     if outcome is None:
         outcome = Scaling(*(part[-1:] for part in found))
     return _columns(features), _column(outcome), "private histograms, inside epsilon"
-
-
-def private_scaling_of(wanted: Records, run: Run) -> Scaling:
-    """Release bounds of these columns by the first part of the schedule, or take those kept."""
-    kept = run.saved.early("scaling")
-    if kept is not None:
-        return Scaling(*kept)
-    found = private_scaling.estimate(wanted, run.schedule.parts[0], run.permit, run.stream)
-    run.saved.keep_early("scaling", np.stack(found))
-    return found
 
 
 def _columns(scaling: Scaling) -> Columns:

@@ -170,7 +170,7 @@ def init(
     dimension = mean.shape[1]
     count = records * weight
     deviation = np.sqrt(variance)
-    precision = _precision(settings, count, np.zeros((len(mean), dimension, dimension)), deviation)
+    precision = precision_of(settings, count, np.zeros((len(mean), dimension, dimension)), deviation)
     missing = np.zeros_like(precision)
     return State(mean, precision, deviation, count, missing, spread, 0.0, np.zeros(len(mean)), 0, math.inf)
 
@@ -205,7 +205,7 @@ def step(gate: Summed, settings: Settings, state: State, gain: float) -> State:
         public = public_of(settings, state, gate.records)
     released = gate.release(public)
     with threadpool_limits(1):
-        return _update(gate, settings, state, released, gain)
+        return update(gate, settings, state, released, gain)
 
 
 def run(gate: Summed, settings: Settings, start: State, steps: int, tolerance: float | None = None) -> State:
@@ -219,7 +219,8 @@ def run(gate: Summed, settings: Settings, start: State, steps: int, tolerance: f
     return state
 
 
-def _update(gate: Summed, settings: Settings, state: State, released: dict[str, Array], gain: float) -> State:
+def update(gate: Summed, settings: Settings, state: State, released: dict[str, Array], gain: float) -> State:
+    """Move the state by one release; `gain` is the share of the way that it goes."""
     components, dimension = state.mean.shape
     scale = gate.records / gate.expected_batch
     count = state.counts + gain * (scale * released["count"] - state.counts)
@@ -228,7 +229,7 @@ def _update(gate: Summed, settings: Settings, state: State, released: dict[str, 
         # The start knows nothing of it: its first release counts whole.
         weight = 1.0 if state.step == 0 else gain
         missing = missing + weight * (scale * _matrices(released["missing"], components) - missing)
-    precision = _precision(settings, count, missing, state.deviation, gate.records)
+    precision = precision_of(settings, count, missing, state.deviation, gate.records)
     slope = scale * released["mean"].reshape(components, dimension) / state.deviation
     slope = slope + settings.prior_precision * (settings.prior_mean - state.mean)
     move = np.linalg.solve(precision, slope[..., None])[..., 0]
@@ -252,7 +253,7 @@ def _update(gate: Summed, settings: Settings, state: State, released: dict[str, 
     changed = float(np.max(np.abs(deviation / state.deviation - 1.0)))
     return State(
         state.mean + gain * move,
-        _precision(settings, count, missing, deviation, gate.records),
+        precision_of(settings, count, missing, deviation, gate.records),
         deviation,
         count,
         missing,
@@ -293,7 +294,7 @@ def _kept(count: Array, records: int) -> Array:
     return np.maximum(count, records / (20.0 * len(count)))
 
 
-def _precision(
+def precision_of(
     settings: Settings, count: Array, missing: Array, deviation: Array, records: int | None = None
 ) -> Array:
     """Prior plus summed factors, in scaled units, with eigenvalues within [1/2, 1] of a count."""

@@ -128,12 +128,14 @@ class _World:
             used += count
         if self.settings.weights is None:
             counts = vector[used:]
-        precision = components._precision(self.settings, counts, state.missing, deviation, self.gate.records)
+        precision = components.precision_of(
+            self.settings, counts, state.missing, deviation, self.gate.records
+        )
         return state._replace(mean=mean, deviation=deviation, counts=counts, precision=precision)
 
     def update(self, state: State, released: dict[str, Array], gain: float) -> Array:
         """The vector after one update."""
-        return self.flat(components._update(self.gate, self.settings, state, released, gain))
+        return self.flat(components.update(self.gate, self.settings, state, released, gain))
 
 
 def _recursion(world: _World, start: Array, deviations: dict[str, float], scale: float, steps: int) -> Array:
