@@ -4,11 +4,11 @@ Private: find bounds where none are declared (charged), release one sketch, find
 (`dpsep.inference.sketch`), then a few releases of summed factors, each followed by an update
 (`dpsep.inference.components`). Not private: the same behind an open gate, until nothing moves.
 
-*The budget.* The sketch takes a quarter of what scaling leaves, the rest is shared evenly by eight releases.
-A start is needed in the right place more than in the right spot: shares of 0.15 to 0.35 do alike. Of two to
-eight releases, eight were best at large epsilon, and the number hardly mattered at epsilon 1. The clip of the mean part
-lies just beyond a typical record's norm where noise dominates (a tighter clip is less noise, and clusters are
-symmetric, so that little is lost), and further out where it does not.
+*The budget.* The sketch takes a quarter of what scaling leaves, the rest is shared evenly by eight
+releases. A start is needed in the right place more than in the right spot: shares of 0.15 to 0.35 do alike.
+Of two to eight releases, eight were best at large epsilon, and the number hardly mattered at epsilon 1. The
+clip of the mean part lies just beyond a typical record's norm where noise dominates (a tighter clip is less
+noise, and clusters are symmetric, so that little is lost), and further out where it does not.
 
 *Where the numbers come from.* Made clusters. The number of frequencies (200; with 100, two of thirty data
 sets ended wrong) and of releases was chosen on the very seeds that Table 1 reports; shares and clips on
