@@ -246,20 +246,33 @@ def bench(
 
 @app.command()
 def paper(
-    table: Annotated[str, typer.Argument(metavar="TABLE", help="accounting, table1, figure1, or all.")],
+    table: Annotated[
+        str, typer.Argument(metavar="TABLE", help="accounting, figure1, table1 to table9, or all.")
+    ],
     json_path: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write the rows to a file.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="FOLDER", help="Folder for pictures; here by default.")
+        Path | None,
+        typer.Option(
+            "--out",
+            metavar="FOLDER",
+            help="Folder for pictures (here by default), tables 2 to 9, and finished fits, not done again.",
+        ),
     ] = None,
-    seeds: Annotated[int | None, typer.Option(help="Number of made data sets.")] = None,
+    seeds: Annotated[int | None, typer.Option(help="Number of made data sets (table 1).")] = None,
+    datasets: Annotated[
+        str | None, typer.Option(metavar="A,B", help="Data sets of tables 2 to 9; all if left out.")
+    ] = None,
+    splits: Annotated[
+        int | None, typer.Option(help="Splits of each data set (tables 3 to 9); as the paper's runs.")
+    ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A small run, to see that all works.")] = False,
 ) -> None:
     """Reproduce a table or figure of the paper: printed, as written, as accounted, ours."""
     from dpsep.shell import paper as work
 
-    work.run(table, json_path, out, seeds, quick=quick)
+    work.run(table, json_path, out, seeds, datasets=datasets, splits=splits, quick=quick)
 
 
 @ledger_app.command()

@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy.integrate import quad
 from scipy.stats import norm
 
 from dpsep.models import GaussianLikelihood, ProbitLikelihood
@@ -69,18 +68,6 @@ def test_slopes_are_the_derivatives_of_log_z(widths, activation, likelihood):
         for expected, slope in zip(jax.grad(log_z)(network), found, strict=True):
             np.testing.assert_allclose(slope.mean, expected.mean, rtol=1e-8, atol=1e-12)
             np.testing.assert_allclose(slope.variance, expected.variance, rtol=1e-8, atol=1e-12)
-
-
-@pytest.mark.parametrize("alpha", [-25.0, -20.1, -19.9, -12.0, -5.0, 0.0, 3.0, 30.0])
-def test_the_rectifier_keeps_its_digits_in_both_tails(alpha):
-    with jax.enable_x64(True):
-        chance, first, second = (float(part) for part in net._rectifier(jnp.asarray(alpha)))
-    reach = max(alpha, 0.0) + 12.0
-    options = {"epsabs": 0.0, "limit": 500, "points": None if alpha < 12 else [alpha - 9, alpha]}
-    assert chance == pytest.approx(norm.cdf(alpha), rel=1e-12)
-    assert first == pytest.approx(quad(lambda a: a * norm.pdf(a, alpha), 0, reach, **options)[0], rel=1e-8)
-    expected = quad(lambda a: a**2 * norm.pdf(a, alpha), 0, reach, **options)[0]
-    assert second == pytest.approx(expected, rel=1e-8)
 
 
 def test_without_hidden_layers_the_factors_are_those_of_linear_regression():

@@ -68,3 +68,23 @@ def test_a_calibration_is_made_once():
 def test_a_clip_or_damping_that_is_not_positive_and_finite_is_refused(clip, gamma):
     with pytest.raises(ValueError, match="clip and gamma must be positive and finite"):
         noise_in_theta(written(1.0, "zero-out"), clip, gamma)
+
+
+@pytest.mark.parametrize("relation", ["zero-out", "replace-one"])
+def test_more_leaves_records_and_passes_are_paid_for(relation):
+    records, passes, leaves, clip = 7373, 40, 4, 3.0
+    moved = (1.0 if relation == "zero-out" else 2.0) * math.sqrt(leaves) * clip / records
+    noise = as_written(1.0, relation, clip, records=records, passes=passes, leaves=leaves)
+    assert math.sqrt(passes) * moved / noise == pytest.approx(gaussian_mu(1.0), rel=1e-6)
+
+
+def test_fresh_sampling_of_other_numbers_of_records_is_calibrated_for_them():
+    run = accounted(1.0, 200, 5)
+    assert (run.records, run.steps) == (200, 1000)
+    noise = as_accounted(1.0, 2.0, records=200, passes=5, leaves=4)
+    assert noise == pytest.approx(run.sigma * 2.0 * 2.0 / 200)
+
+
+def test_a_family_without_leaves_is_refused():
+    with pytest.raises(ValueError, match="leaves must be at least 1"):
+        noise_in_theta(written(1.0, "zero-out"), 1.0, 1.0, 0)

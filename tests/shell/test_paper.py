@@ -6,8 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpsep.paper import accounting, figure1, table1
+from dpsep.data import UCI, DataError
+from dpsep.paper import accounting, figure1, network_written, networks, table1
 from dpsep.paper.clusters import Experiment, truth
+from dpsep.paper.networks import Loaded, Scores, Split
 
 from .help import assert_refused, call
 
@@ -79,8 +81,92 @@ def test_a_quick_first_figure_is_drawn_into_the_folder(tmp_path: Path) -> None:
 
 
 def test_an_unknown_table_is_a_wrong_call() -> None:
-    assert_refused(call("paper", "table99"), "no table 'table99'", "accounting, table1, figure1")
+    words = ("no table 'table99'", "accounting, table1, figure1, table2", "table9")
+    assert_refused(call("paper", "table99"), *words)
 
 
 def test_no_data_sets_are_a_wrong_call() -> None:
     assert_refused(call("paper", "table1", "--seeds", 0), "--seeds must be at least 1")
+
+
+@pytest.fixture
+def small_networks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Power alone is there, with ten records; fits are made up, and the list says which were done."""
+    done: list[str] = []
+
+    def load(name: str) -> Loaded:
+        if name != "power":
+            raise DataError(f"{name} is not on this machine")
+        X, y = np.arange(20.0).reshape(10, 2), np.arange(10.0)
+        return Loaded(UCI(X, y, ("a", "b"), name), [(np.arange(8), np.arange(8, 10))] * 3)
+
+    def made(level: float) -> Callable[[Split], Scores]:
+        def fit(split: Split) -> Scores:
+            done.append(split.dataset)
+            return Scores(level + split.number, -level)
+
+        return fit
+
+    monkeypatch.setattr(networks, "load", load)
+    levels = {"sep": 4.125, "vi": 4.5}
+    monkeypatch.setattr(networks, "ours", lambda **given: made(levels.get(given["method"], 4.25)))
+    monkeypatch.setattr(network_written, "written", lambda passes, **given: made(17.0))
+    return done
+
+
+def _line(text: str, *start: str) -> list[str]:
+    (found,) = [line.split() for line in text.splitlines() if line.split()[: len(start)] == list(start)]
+    return found
+
+
+def test_a_network_table_has_the_four_sources_side_by_side_and_is_written(
+    tmp_path: Path, small_networks: list[str]
+) -> None:
+    out, path = tmp_path / "made" / "here", tmp_path / "rows.json"
+    chosen = ("--datasets", "power,year", "--splits", 2, "--out", out, "--json", path)
+    done = call("paper", "table3", *chosen)
+    assert done.exit_code == 0, done.output
+    line = _line(done.stdout, "power", "DP-SEP", "replace-one", "4.032")
+    assert line == [
+        "power",
+        "DP-SEP",
+        "replace-one",
+        *["4.032", "±", "0.14", "17.5", "±", "0.71", "17.5", "±", "0.71", "4.625", "±", "0.71"],
+    ]
+    assert _line(done.stdout, "power", "zero-out") == ["power", "zero-out", "-0.375", "-0.375", "-0.375", "2"]
+    assert "warning: year was left out: year is not on this machine" in done.stderr
+    rows = json.loads(path.read_text(), parse_constant=_strict)
+    assert rows == json.loads((out / "table3.json").read_text())
+    text = (out / "table3.md").read_text()
+    assert (
+        "| power | DP-SEP | replace-one | 4.032 ± 0.14 | 17.5 ± 0.71 | 17.5 ± 0.71 | 4.625 ± 0.71 |" in text
+    )
+    assert "- year was left out: year is not on this machine" in text
+    assert "quick" not in text
+
+
+def test_finished_fits_of_a_folder_are_not_done_again(tmp_path: Path, small_networks: list[str]) -> None:
+    chosen = ("--datasets", "power", "--splits", 2, "--out", tmp_path)
+    assert call("paper", "table3", *chosen).exit_code == 0
+    first = len(small_networks)
+    assert first > 0
+    assert call("paper", "table4", *chosen).exit_code == 0
+    assert len(small_networks) == first
+
+
+@pytest.mark.parametrize("table", [f"table{number}" for number in range(2, 10)])
+def test_every_network_table_can_be_made_quickly_without_a_folder(
+    table: str, small_networks: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = call("paper", table, "--quick", "--datasets", "power")
+    assert done.exit_code == 0, done.output
+    assert "Table " + table.removeprefix("table") in done.stdout
+    assert ("A quick run" in done.stderr) == (table not in ("table2", "table6", "table7"))
+    assert not list(tmp_path.iterdir())
+
+
+def test_unknown_sets_and_no_splits_are_wrong_calls() -> None:
+    assert_refused(call("paper", "table3", "--datasets", "power,iris"), "no data set 'iris'", "naval, kin8nm")
+    assert_refused(call("paper", "table3", "--datasets", ","), "no data set ''")
+    assert_refused(call("paper", "table3", "--splits", 0), "--splits must be at least 1")

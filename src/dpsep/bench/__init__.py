@@ -1,8 +1,8 @@
 """Benchmarks: accuracy against peers, cost against scikit-learn, coverage of the intervals.
 
 `run` is what ``dpsep bench`` calls. The cases are ``adult`` and ``linear`` (accuracy on public tables),
-``cost`` (time, compilations, memory), ``coverage`` (do intervals hold the truth as often as they say) and
-``mixture`` (growth, accuracy and coverage of mixtures, on made data).
+``cost`` (time, compilations, memory), ``coverage`` (do intervals hold the truth as often as they say),
+``mixture`` (growth, accuracy and coverage of mixtures, on made data) and ``network`` (records a second).
 Tables come from ``$DPSEP_DATA`` or the download cache; rows whose table cannot be had say that they were
 skipped.
 
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-CASES = ("adult", "linear", "cost", "coverage", "mixture")
+CASES = ("adult", "linear", "cost", "coverage", "mixture", "network")
 """The cases, in the order in which they run."""
 
 
@@ -74,6 +74,10 @@ def _case(name: str) -> Callable[[bool], list[dict[str, Any]]]:
         from dpsep.bench import mixture
 
         return mixture.mixture
+    if name == "network":
+        from dpsep.bench import network
+
+        return network.network
     from dpsep.bench import accuracy
 
     return accuracy.adult if name == "adult" else accuracy.linear

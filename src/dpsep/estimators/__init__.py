@@ -2,11 +2,14 @@
 
 from dpsep.estimators.glm import LinearRegression, LogisticRegression, PoissonRegression, ProbitRegression
 from dpsep.estimators.mixture import GaussianMixture
+from dpsep.estimators.network import NetworkClassifier, NetworkRegressor
 
 __all__ = [
     "GaussianMixture",
     "LinearRegression",
     "LogisticRegression",
+    "NetworkClassifier",
+    "NetworkRegressor",
     "PoissonRegression",
     "ProbitRegression",
 ]

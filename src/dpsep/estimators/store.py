@@ -26,6 +26,8 @@ from dpsep.estimators import glm
 from dpsep.estimators.base import LinearWeights
 from dpsep.estimators.mixture import GaussianMixture
 from dpsep.estimators.mixture_posterior import MixturePosterior
+from dpsep.estimators.network import NetworkClassifier, NetworkEstimator, NetworkRegressor
+from dpsep.estimators.network_posterior import FittedNetwork
 from dpsep.estimators.posterior import Posterior
 from dpsep.estimators.statement import PrivacyStatement
 from dpsep.privacy import sampling
@@ -37,9 +39,9 @@ __all__ = ["FORMAT", "Estimator", "StoreError", "load", "save"]
 FORMAT = 1
 """Number of the folder's format."""
 MANIFEST, POSTERIOR, PRIVACY = "manifest.json", "posterior.json", "privacy.json"
-Estimator = LinearWeights | GaussianMixture
+Estimator = LinearWeights | GaussianMixture | NetworkEstimator
 """What can be stored."""
-KINDS: dict[str, type[LinearWeights] | type[GaussianMixture]] = {
+KINDS: dict[str, type[LinearWeights] | type[GaussianMixture] | type[NetworkEstimator]] = {
     kind.__name__: kind
     for kind in (
         glm.LinearRegression,
@@ -47,11 +49,14 @@ KINDS: dict[str, type[LinearWeights] | type[GaussianMixture]] = {
         glm.ProbitRegression,
         glm.PoissonRegression,
         GaussianMixture,
+        NetworkRegressor,
+        NetworkClassifier,
     )
 }
-_POSTERIORS: dict[str, type[Posterior] | type[MixturePosterior]] = {
+_POSTERIORS: dict[str, type[Posterior] | type[MixturePosterior] | type[FittedNetwork]] = {
     "posterior": Posterior,
     "mixture": MixturePosterior,
+    "network": FittedNetwork,
 }
 """Posteriors by the tag that they are written under."""
 _LEFT_OUT = ("random_state", "ledger", "checkpoint")

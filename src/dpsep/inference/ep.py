@@ -6,7 +6,16 @@ the posterior after each record (Minka's original), `parallel` computes all site
 then moves once. Both have the same fixed points. A generalised linear model with a full Gaussian stores its
 sites as two scalars a record, because its factors have rank one, and a sequential sweep updates the
 covariance by Sherman-Morrison, O(d^2) a record; every other model takes the general path, which stores
-whole factors. Nothing here is private, and nothing like it can be: the sites hold the records (which is why
+whole factors, up to `MOST_BYTES` of them.
+
+A model with symmetries, such as a network, needs a start that breaks them: with all means zero, hidden units
+would never differ. `start` is such a posterior; every site begins as the N-th root of `start / prior`. The
+sites are replaced one by one, so that a fixed point is one of the given prior, whatever the start was. (A
+prior with random means would break the symmetry too, but it would remain in the result.) On a network the
+sites of a weight that the records hardly tell of may leave a cavity with almost no precision, and single
+updates then jump or are skipped; on the table kin8nm a damping of 0.5 prevented both, at half the speed.
+
+Nothing here is private, and nothing like it can be: the sites hold the records (which is why
 the paper turns to stochastic expectation propagation).
 """
 
@@ -15,10 +24,12 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from dpsep.families import Gaussian, divide, multiply
+from dpsep.families import Gaussian, divide, multiply, power
 from dpsep.models import GLM, Model, Site, site
 
 Mode = Literal["sequential", "parallel"]
+MOST_BYTES = 512 * 2**20
+"""Largest size of whole sites; a sweep holds them twice."""
 
 
 class State(NamedTuple):
@@ -59,16 +70,24 @@ class Info(NamedTuple):
     skipped: jax.Array
 
 
-def init(model: Model, prior: Any, records: Any) -> State:
-    """Start with every site constant 1, so that the posterior is the prior."""
+def init(model: Model, prior: Any, records: Any, start: Any = None) -> State:
+    """Start with every site constant 1, so that the posterior is the prior, or from a posterior `start`."""
     count = jax.tree.leaves(records)[0].shape[0]
-    if _is_rank_one(model, prior):
-        zero = jnp.zeros(count, prior.eta.dtype)
-        sites = Site(zero, zero)
-    else:
-        sites = jax.tree.map(lambda leaf: jnp.zeros((count, *jnp.shape(leaf)), jnp.result_type(leaf)), prior)
     dtype = jax.tree.leaves(prior)[0].dtype
-    return State(prior, sites, jnp.asarray(jnp.inf, dtype), jnp.asarray(0))
+    far = jnp.asarray(jnp.inf, dtype)
+    if _is_rank_one(model, prior):
+        if start is not None:
+            raise ValueError(
+                "a generalised linear model with a full Gaussian keeps two numbers a record, which cannot "
+                "hold any start; leave `start` out: there is one fixed point to find."
+            )
+        zero = jnp.zeros(count, prior.eta.dtype)
+        return State(prior, Site(zero, zero), far, jnp.asarray(0))
+    _check_size(prior, count)
+    start = prior if start is None else start
+    share = power(divide(start, prior), 1.0 / count)
+    sites = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (count, *jnp.shape(leaf))), share)
+    return State(start, sites, far, jnp.asarray(0))
 
 
 def step(
@@ -99,6 +118,7 @@ def run(
     damping: float = 0.0,
     max_iter: int = 100,
     tol: float = 1e-8,
+    start: Any = None,
 ) -> State:
     """Sweep until the posterior stands still, or `max_iter` sweeps.
 
@@ -118,6 +138,8 @@ def run(
         Most sweeps.
     tol
         Stop once `state.change` is at most this. About 1e-6 is the least that float32 can reach.
+    start
+        Proper density of the model's family to start from; the prior if left out.
 
     Returns
     -------
@@ -142,11 +164,21 @@ def run(
     def sweep(state: State) -> State:
         return step(model, prior, state, records, mode, damping)[0]
 
-    return jax.lax.while_loop(unfinished, sweep, init(model, prior, records))
+    return jax.lax.while_loop(unfinished, sweep, init(model, prior, records, start))
 
 
 def _is_rank_one(model: Model, prior: Any) -> bool:
     return isinstance(model, GLM) and isinstance(prior, Gaussian)
+
+
+def _check_size(prior: Any, count: int) -> None:
+    needed = count * sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(prior))
+    if needed > MOST_BYTES:
+        raise ValueError(
+            f"the sites of {count} records need {needed / 2**20:.0f} MiB; at most {MOST_BYTES / 2**20:.0f} "
+            "are allowed. Give prior and records in float32, which needs half of it, or use stochastic "
+            "expectation propagation (`dpsep.inference.sep`), which keeps one factor for all records."
+        )
 
 
 def _change(new: Any, old: Any) -> jax.Array:

@@ -68,7 +68,9 @@ class Settings(NamedTuple):
     gamma
         The paper's damping value; N makes it SEP.
     clip
-        C, of the whole natural parameter; infinite for none. A tuple gives each leaf of the family its own.
+        C, of the whole natural parameter; a tuple gives each leaf of the family its own. Infinite computes
+        every norm and clips nothing, bit for bit as a clip that nothing reaches; None leaves norms and
+        clipping out of the program, which makes a step on a network more than twice as fast.
     floor
         Smallest eigenvalue of the posterior precision (step 10).
     """
@@ -76,7 +78,7 @@ class Settings(NamedTuple):
     prior: Any
     records: int
     gamma: float = 1.0
-    clip: float | tuple[float, ...] = jnp.inf
+    clip: float | tuple[float, ...] | None = jnp.inf
     floor: float = 1e-6
 
 
@@ -111,9 +113,11 @@ class FactorContribution:
         return (jax.vmap(lambda record: to_vector(self.model.local_factor(cavity, record)))(records),)
 
 
-def init(settings: Settings) -> State:
-    """Factor one: the posterior is the prior."""
-    return State(zeros_like(settings.prior), jnp.asarray(0))
+def init(settings: Settings, start: Any = None) -> State:
+    """Factor one, so that the posterior is the prior, or the factor whose posterior is `start`."""
+    if start is None:
+        return State(zeros_like(settings.prior), jnp.asarray(0))
+    return State(power(divide(start, settings.prior), 1.0 / settings.records), jnp.asarray(0))
 
 
 def posterior(settings: Settings, state: State) -> Any:
@@ -128,6 +132,8 @@ def cavity(settings: Settings, state: State) -> Any:
 
 def prior_exceeds(settings: Settings) -> bool:
     """Whether the prior breaks the paper's REQUIRE line, |theta_0| <= C."""
+    if settings.clip is None:
+        return False
     if not isinstance(settings.clip, tuple):
         return bool(norm(settings.prior) > settings.clip)
     return any(bool(norm(leaf) > bound) for leaf, bound in _by_leaf(settings.prior, settings.clip))
@@ -144,15 +150,19 @@ def step(model: Model, settings: Settings, state: State, record: Any) -> State:
     return update(settings, state, _clipped_factor(model, settings, state, record), 1.0)
 
 
-def run(model: Model, settings: Settings, records: Any, order: Any) -> State:
+def run(model: Model, settings: Settings, records: Any, order: Any, start: Any = None) -> State:
     """SEP or clipped SEP over records visited in a given order, one a step.
 
     Parameters
     ----------
     order
         Row numbers; a row may come up many times.
+    start
+        Proper density to start from; the prior if left out. A network needs one with random means: with all
+        means zero its hidden units would never differ. What the start gave is forgotten as the factor moves.
     """
-    return _scan(model, _traced(settings), jax.tree.map(jnp.asarray, records), jnp.asarray(order))
+    first = init(settings, start)
+    return _scan(model, _traced(settings), jax.tree.map(jnp.asarray, records), jnp.asarray(order), first)
 
 
 def simulate(
@@ -217,6 +227,8 @@ def _clipped_factor(model: Model, settings: Settings, state: State, record: Any)
 
 
 def _clip(p: Any, bound: Any) -> Any:
+    if bound is None:
+        return p
     if not isinstance(bound, tuple):
         return clip_norm(p, bound)
     leaves = [clip_norm(leaf, own) for leaf, own in _by_leaf(p, bound)]
@@ -240,11 +252,11 @@ def _traced(settings: Settings) -> Settings:
 
 
 @partial(jax.jit, static_argnames="model")
-def _scan(model: Model, settings: Settings, records: Any, order: jax.Array) -> State:
+def _scan(model: Model, settings: Settings, records: Any, order: jax.Array, first: State) -> State:
     def one(state: State, row: jax.Array) -> tuple[State, None]:
         return step(model, settings, state, jax.tree.map(lambda array: array[row], records)), None
 
-    return jax.lax.scan(one, init(settings), order)[0]
+    return jax.lax.scan(one, first, order)[0]
 
 
 @partial(jax.jit, static_argnames="model")

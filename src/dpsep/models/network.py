@@ -16,9 +16,9 @@ factor
     precision   s_w / (1 - v_w s_w),
     mean part   (G + (m_w - o) s_w) / (1 - v_w s_w),    counted from an origin o.
 
-*Rectifier.* With alpha = m / sqrt(v), phi and Phi the normal density and distribution, r = phi / Phi:
-mean sqrt(v) Phi (alpha + r), second moment v Phi (1 + alpha^2 + alpha r), and far in the negative tail their
-asymptotic series, so that neither cancels. *Sigmoid.* The logistic function is replaced by the normal
+*Rectifier.* With alpha = m / sqrt(v), phi and Phi the normal density and distribution: mean
+sqrt(v) (alpha Phi + phi), second moment v ((1 + alpha^2) Phi + alpha phi), by `dpsep.models.rectifier` in a
+form in which neither cancels. *Sigmoid.* The logistic function is replaced by the normal
 distribution function of the same slope, Phi(k a) with k = sqrt(pi / 8), whose mean is exact and whose second
 moment is Owen's T function, here by a fixed quadrature.
 """
@@ -32,11 +32,11 @@ import numpy as np
 from jax.scipy.special import ndtr
 
 from dpsep.models.base import Tilted
+from dpsep.models.rectifier import rectified_normal
 
 Activation = Literal["relu", "sigmoid"]
 """What stands between layers."""
 
-_HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 _PROBIT = math.sqrt(math.pi / 8.0)
 _OWEN_NODES, _OWEN_WEIGHTS = np.polynomial.legendre.leggauss(16)
 
@@ -91,16 +91,19 @@ def slopes(
         layer, given = layers[place], inputs[place]
         scale = 1.0 / given.mean.shape[0]
         root = math.sqrt(scale)
-        second = given.mean**2 + given.variance
-        mean = root * down_mean[:, None] * given.mean
-        mean = mean + 2.0 * scale * down_variance[:, None] * layer.mean * given.variance
-        found.append(Slopes(mean, scale * down_variance[:, None] * second))
+        mean = (root * down_mean)[:, None] * given.mean
         if place == 0:
+            found.append(Slopes(mean, (scale * down_variance)[:, None] * given.mean**2))
             break
+        mean = mean + (2.0 * scale * down_variance)[:, None] * layer.mean * given.variance
+        second = given.mean**2 + given.variance
+        found.append(Slopes(mean, (scale * down_variance)[:, None] * second))
         # Derivatives by the moments of this layer's inputs, without the bias, then through the activation.
         weights, spread = layer.mean[:, :-1], layer.variance[:, :-1]
-        by_mean = root * down_mean @ weights + 2.0 * scale * (down_variance @ spread) * given.mean[:-1]
-        by_variance = scale * down_variance @ (weights**2 + spread)
+        by_mean = (
+            root * _pull(down_mean, weights) + 2.0 * scale * _pull(down_variance, spread) * given.mean[:-1]
+        )
+        by_variance = scale * _pull(down_variance, weights**2 + spread)
         down_mean, down_variance = _pull_back(activation, hidden[place - 1], by_mean, by_variance)
     return tuple(reversed(found))
 
@@ -133,12 +136,22 @@ def local_factors(
     return tuple(factors)
 
 
+def tilted_layers(layers: tuple[Layer, ...], slope: tuple[Slopes, ...]) -> tuple[Layer, ...]:
+    """Tilted moments of every weight, m_w + v_w G and v_w - v_w^2 s_w: the cavity times its local factor."""
+    found = []
+    for layer, by in zip(layers, slope, strict=True):
+        shrinkage = 1.0 - layer.variance * (by.mean**2 - 2.0 * by.variance)
+        usable = shrinkage > 0
+        mean = layer.mean + jnp.where(usable, layer.variance * by.mean, 0.0)
+        found.append(Layer(mean, layer.variance * jnp.where(usable, shrinkage, 1.0)))
+    return tuple(found)
+
+
 def rectified(moments: Moments) -> Moments:
     """Moments of max(a, 0) for Gaussian a."""
-    deviation = jnp.sqrt(jnp.maximum(moments.variance, jnp.finfo(moments.variance.dtype).tiny))
-    alpha = moments.mean / deviation
-    _, first, second = _rectifier(alpha)
-    return Moments(deviation * first, moments.variance * jnp.maximum(second - first**2, 0.0))
+    deviation, inverse = _deviation(moments.variance)
+    found = rectified_normal(moments.mean * inverse)
+    return Moments(deviation * found.first, moments.variance * found.variance)
 
 
 def squashed(moments: Moments) -> Moments:
@@ -164,14 +177,32 @@ def _forward(
         )
         inputs.append(with_bias)
         scale = 1.0 / with_bias.mean.shape[0]
-        mean = math.sqrt(scale) * layer.mean @ with_bias.mean
-        second = with_bias.mean**2 + with_bias.variance
-        variance = scale * (layer.variance @ second + layer.mean**2 @ with_bias.variance)
-        given = Moments(mean, variance)
+        variance = scale * _spread(layer, with_bias, known=place == 0)
+        given = Moments(math.sqrt(scale) * _apply(layer.mean, with_bias.mean), variance)
         if place < len(layers) - 1:
             hidden.append(given)
             given = _activate(activation, given)
     return Moments(given.mean[0], given.variance[0]), inputs, hidden
+
+
+def _spread(layer: Layer, given: Moments, known: bool) -> jax.Array:
+    """Sum over inputs of V (m^2 + v) + M^2 v; the network's own inputs are known, v = 0."""
+    if known:
+        return _apply(layer.variance, given.mean**2)
+    second = given.mean**2 + given.variance
+    if layer.mean.shape[0] == 1:
+        return jnp.sum(layer.variance * second + layer.mean**2 * given.variance, -1)
+    return layer.variance @ second + layer.mean**2 @ given.variance
+
+
+def _apply(matrix: jax.Array, vector: jax.Array) -> jax.Array:
+    """Matrix times vector; one row alone as a sum, which compiles to less than a product of matrices."""
+    return jnp.sum(matrix * vector, -1) if matrix.shape[0] == 1 else matrix @ vector
+
+
+def _pull(vector: jax.Array, matrix: jax.Array) -> jax.Array:
+    """Row vector times matrix; with one row alone, plain scaling."""
+    return vector * matrix[0] if matrix.shape[0] == 1 else vector @ matrix
 
 
 def _activate(activation: Activation, moments: Moments) -> Moments:
@@ -186,34 +217,18 @@ def _pull_back(
         _, pull = jax.vjp(squashed, moments)
         (back,) = pull(Moments(by_mean, by_variance))
         return back.mean, back.variance
-    deviation = jnp.sqrt(jnp.maximum(moments.variance, jnp.finfo(moments.variance.dtype).tiny))
-    alpha = moments.mean / deviation
-    chance, first, _ = _rectifier(alpha)
-    density = jnp.exp(-0.5 * alpha**2 - _HALF_LOG_2PI)
+    deviation, inverse = _deviation(moments.variance)
+    found = rectified_normal(moments.mean * inverse)
     # With b = max(a, 0): dE b / dm = Phi, dE b / dv = phi / 2 sd; dE b^2 / dm = 2 E b, dE b^2 / dv = Phi.
-    mean = deviation * first
-    by_m = by_mean * chance + by_variance * 2.0 * mean * (1.0 - chance)
-    half = density / (2.0 * deviation)
-    by_v = by_mean * half + by_variance * (chance - 2.0 * mean * half)
-    return by_m, by_v
+    by_m = by_mean * found.chance + by_variance * 2.0 * deviation * found.first * (1.0 - found.chance)
+    by_v = 0.5 * by_mean * found.density * inverse
+    return by_m, by_v + by_variance * (found.chance - found.first * found.density)
 
 
-def _rectifier(alpha: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """P(a > 0), E max(a, 0) and E max(a, 0)^2 for a ~ N(alpha, 1), without cancellation on either side."""
-    # Near: the sums cancel to 2 / alpha^4 of their terms, which doubles can bear down to -20.
-    near = jnp.maximum(alpha, -20.0)
-    density = jnp.exp(-0.5 * near**2 - _HALF_LOG_2PI)
-    first = near * ndtr(near) + density
-    second = (1.0 + near**2) * ndtr(near) + near * density
-    # Far out: the asymptotic series phi / alpha^2 (1 - 3 / alpha^2 + ...), 2 phi / |alpha|^3 (1 - 6 / ...).
-    far = jnp.minimum(alpha, -20.0)
-    inverse = 1.0 / far**2
-    series = inverse * (1.0 - inverse * (3.0 - inverse * (15.0 - inverse * (105.0 - 945.0 * inverse))))
-    tail = 2.0 * inverse / -far
-    tail = tail * (1.0 - inverse * (6.0 - inverse * (45.0 - inverse * (420.0 - 4725.0 * inverse))))
-    thin = jnp.exp(-0.5 * far**2 - _HALF_LOG_2PI)
-    is_far = alpha < -20.0
-    return ndtr(alpha), jnp.where(is_far, thin * series, first), jnp.where(is_far, thin * tail, second)
+def _deviation(variance: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Standard deviation and its inverse, from one root."""
+    inverse = jax.lax.rsqrt(jnp.maximum(variance, jnp.finfo(variance.dtype).tiny))
+    return variance * inverse, inverse
 
 
 def _owen(h: jax.Array, a: jax.Array) -> jax.Array:

@@ -1,17 +1,19 @@
-r"""The noise that valid accounting demands of the paper's own algorithm on the mixture.
+r"""The noise that valid accounting demands of the paper's own algorithm.
 
 Algorithm 3 moves theta by one record a step, :math:`\theta \leftarrow \theta + (\gamma/N)(\theta_{f_n} -
-\theta_f)`, and then adds noise. Here theta has two leaves, the mean part eta and the precision, and each of
-the local factor's leaves is clipped to norm C on its own, as in the reference code. How much noise?
+\theta_f)`, and then adds noise. Theta has L leaves, each clipped to norm C on its own, as in the reference
+code: two for the mixture (the mean part eta and the precision, what is meant where no number is given), four
+for a network with learned noise (these two of the weights, and the two of the noise precision's Gamma). How
+much noise?
 
 The record enters by :math:`(\gamma/N) \theta_{f_n}` alone: :math:`\theta` and :math:`\theta_f` were released
-before. Both leaves are released together, so what counts is the norm of the pair, at most
-:math:`\sqrt{C^2 + C^2} = \sqrt 2 C`. That is the clip norm of a sum over one record in the sense of
+before. All leaves are released together, so what counts is the norm of all, at most
+:math:`\sqrt{L C^2} = \sqrt L C`. That is the clip norm of a sum over one record in the sense of
 `dpsep.privacy.mechanism`, whose sigma is the noise over it under either relation (the sensitivity, once or
-twice the clip norm, is in the relation): noise of :math:`\sigma \sqrt 2 C` in every coordinate of
+twice the clip norm, is in the relation): noise of :math:`\sigma \sqrt L C` in every coordinate of
 :math:`\theta_{f_n}`. Theta gets :math:`\gamma/N` of it:
 
-.. math:: \text{sd} = (\gamma / N) \, \sigma \, \sqrt 2 \, C, \quad \text{the same for both leaves.}
+.. math:: \text{sd} = (\gamma / N) \, \sigma \, \sqrt L \, C, \quad \text{the same for all leaves.}
 
 The coordinates are those whose Euclidean norm was clipped: a symmetric matrix counts as its upper triangle
 with :math:`\sqrt 2` off the diagonal, so an entry off the diagonal gets :math:`\text{sd} / \sqrt 2` and its
@@ -37,9 +39,19 @@ from dpsep.privacy.sampling import FixedSizeSampling, Sampling, ShuffledEpochs
 __all__ = ["accounted", "as_accounted", "as_written", "noise_in_theta", "written"]
 
 _MIXTURE = next(setting for setting in SETTINGS if setting.dataset == "mixture")
+_LEAVES = 2
 
 
-def as_written(epsilon: float, relation: Relation, clip: float = 1.0, gamma: float = 1.0) -> float:
+def as_written(
+    epsilon: float,
+    relation: Relation,
+    clip: float = 1.0,
+    gamma: float = 1.0,
+    *,
+    records: int = _MIXTURE.records,
+    passes: int = _MIXTURE.passes,
+    leaves: int = _LEAVES,
+) -> float:
     """Return the standard deviation of the noise in each leaf of theta, for a permutation a pass.
 
     Parameters
@@ -52,63 +64,83 @@ def as_written(epsilon: float, relation: Relation, clip: float = 1.0, gamma: flo
         C, the clip norm of each leaf.
     gamma
         The damping.
+    records, passes
+        N and T; the mixture experiment's by default.
+    leaves
+        Number of leaves of theta.
     """
-    return noise_in_theta(written(epsilon, relation), clip, gamma)
+    return noise_in_theta(written(epsilon, relation, records, passes), clip, gamma, leaves)
 
 
-def as_accounted(epsilon: float, clip: float = 1.0, gamma: float = 1.0) -> float:
+def as_accounted(
+    epsilon: float,
+    clip: float = 1.0,
+    gamma: float = 1.0,
+    *,
+    records: int = _MIXTURE.records,
+    passes: int = _MIXTURE.passes,
+    leaves: int = _LEAVES,
+) -> float:
     """Return the standard deviation of the noise in each leaf of theta, for a fresh record at every step.
 
     Parameters
     ----------
-    epsilon, clip, gamma
+    epsilon, clip, gamma, records, passes, leaves
         As in `as_written`; the relation is replace-one.
     """
-    return noise_in_theta(accounted(epsilon), clip, gamma)
+    return noise_in_theta(accounted(epsilon, records, passes), clip, gamma, leaves)
 
 
-def noise_in_theta(mechanism: Mechanism, clip: float, gamma: float = 1.0) -> float:
+def noise_in_theta(mechanism: Mechanism, clip: float, gamma: float = 1.0, leaves: int = _LEAVES) -> float:
     """Return the standard deviation of the noise in each leaf of theta that a mechanism stands for.
 
     Parameters
     ----------
     mechanism
-        Its sigma is the noise over the joint clip norm of two leaves, the square root of 2 times ``clip``.
+        Its sigma is the noise over the joint clip norm of all leaves, their number's root times ``clip``.
     clip
         C, the clip norm of each leaf.
     gamma
         The damping.
+    leaves
+        Number of leaves of theta.
     """
     if not (0 < clip < math.inf and 0 < gamma < math.inf):
         raise ValueError(f"clip and gamma must be positive and finite, not {clip} and {gamma}.")
-    return gamma / mechanism.records * mechanism.sigma * math.sqrt(2) * clip
+    if leaves < 1:
+        raise ValueError(f"leaves must be at least 1, not {leaves}.")
+    return gamma / mechanism.records * mechanism.sigma * math.sqrt(leaves) * clip
 
 
 @cache
-def written(epsilon: float, relation: Relation) -> Mechanism:
+def written(
+    epsilon: float, relation: Relation, records: int = _MIXTURE.records, passes: int = _MIXTURE.passes
+) -> Mechanism:
     """Return the calibrated run that Algorithm 3 describes: a permutation a pass, one record a step.
 
     Parameters
     ----------
-    epsilon, relation
+    epsilon, relation, records, passes
         As in `as_written`.
     """
-    return _calibrated(epsilon, ShuffledEpochs(1), relation)
+    return _calibrated(epsilon, ShuffledEpochs(1), relation, records, passes)
 
 
 @cache
-def accounted(epsilon: float) -> Mechanism:
+def accounted(epsilon: float, records: int = _MIXTURE.records, passes: int = _MIXTURE.passes) -> Mechanism:
     """Return the calibrated run that the text accounts for: a fresh record at every step, replace-one.
 
     Parameters
     ----------
-    epsilon
+    epsilon, records, passes
         As in `as_written`.
     """
-    return _calibrated(epsilon, FixedSizeSampling(1), "replace-one")
+    return _calibrated(epsilon, FixedSizeSampling(1), "replace-one", records, passes)
 
 
-def _calibrated(epsilon: float, sampling: Sampling, relation: Relation) -> Mechanism:
-    records, steps = _MIXTURE.records, _MIXTURE.records * _MIXTURE.passes
+def _calibrated(
+    epsilon: float, sampling: Sampling, relation: Relation, records: int, passes: int
+) -> Mechanism:
+    steps = records * passes
     sigma = calibrate(epsilon, DELTA, sampling, relation, steps, records)
     return Mechanism(sampling, relation, steps, sigma, records)

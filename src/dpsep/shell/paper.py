@@ -3,10 +3,13 @@
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dpsep.shell.errors import CallError
 from dpsep.shell.screen import number, print_table, progress, remark
+
+if TYPE_CHECKING:
+    from dpsep.paper.fits import Store
 
 __all__ = ["TABLES", "run"]
 
@@ -15,26 +18,75 @@ QUICK_SEEDS, QUICK_PASSES = 2, 5
 """Size of a quick run: enough to see that everything works, too small to compare."""
 
 
-def run(table: str, json_path: Path | None, out: Path | None, seeds: int | None, *, quick: bool) -> None:
+class Options(NamedTuple):
+    """What a call asks for.
+
+    Attributes
+    ----------
+    out
+        Folder for pictures, network tables and their finished fits.
+    seeds
+        Number of made data sets.
+    datasets, splits
+        Of the network tables: which sets, and how many splits of each.
+    quick
+        A small run.
+    store
+        Finished fits of the network tables.
+    """
+
+    out: Path | None
+    seeds: int | None
+    datasets: tuple[str, ...] | None
+    splits: int | None
+    quick: bool
+    store: "Store"
+
+
+def run(
+    table: str,
+    json_path: Path | None,
+    out: Path | None,
+    seeds: int | None,
+    *,
+    datasets: str | None = None,
+    splits: int | None = None,
+    quick: bool,
+) -> None:
     """Make tables and figures, print them, and write all rows to a file if one is named."""
+    from dpsep.paper.fits import Store
     from dpsep.privacy.checkpoint import atomic_write
 
     if table not in (*TABLES, "all"):
         raise CallError(f"there is no table {table!r}; there are {', '.join(TABLES)}, or all.")
-    if seeds is not None and seeds < 1:
-        raise CallError(f"--seeds must be at least 1, not {seeds}.")
+    for name, count in (("--seeds", seeds), ("--splits", splits)):
+        if count is not None and count < 1:
+            raise CallError(f"{name} must be at least 1, not {count}.")
+    names = None if datasets is None else tuple(part.strip() for part in datasets.split(",") if part.strip())
+    if names is not None:
+        _check_datasets(names)
+    chosen = TABLES if table == "all" else (table,)
+    store = Store(out / "fits" if out is not None and any(name in NETWORKS for name in chosen) else None)
+    options = Options(out, seeds, names, splits, quick, store)
     rows: Rows = []
-    for name in TABLES if table == "all" else (table,):
-        rows += TABLES[name](out, seeds, quick)
+    for name in chosen:
+        rows += TABLES[name](options)
     if json_path is not None:
         atomic_write(json_path, json.dumps(rows, indent=2, allow_nan=False) + "\n")
 
 
-def _accounting(out: Path | None, seeds: int | None, quick: bool) -> Rows:
+def _check_datasets(names: tuple[str, ...]) -> None:
+    from dpsep.paper.printed_networks import DATASETS
+
+    for name in names or ("",):
+        if name not in DATASETS:
+            raise CallError(f"--datasets: there is no data set {name!r} in the paper; {', '.join(DATASETS)}.")
+
+
+def _accounting(options: Options) -> Rows:
     from dpsep.paper import accounting
 
-    del out, seeds
-    rows = accounting.rows(("mixture",) if quick else None)
+    rows = accounting.rows(("mixture",) if options.quick else None)
     cells = [
         [row["row"], row["source"], row["method"], row["relation"], row["metric"], number(row["mean"])]
         for row in rows
@@ -44,11 +96,11 @@ def _accounting(out: Path | None, seeds: int | None, quick: bool) -> Rows:
     return rows
 
 
-def _table1(out: Path | None, seeds: int | None, quick: bool) -> Rows:
+def _table1(options: Options) -> Rows:
     from dpsep.paper import table1
 
-    del out
-    count = seeds or (QUICK_SEEDS if quick else table1.SEEDS)
+    quick = options.quick
+    count = options.seeds or (QUICK_SEEDS if quick else table1.SEEDS)
     passes = QUICK_PASSES if quick else table1.PASSES
     with progress("Table 1") as report:
         rows = table1.rows(range(count), passes, on_step=report)
@@ -62,12 +114,11 @@ def _table1(out: Path | None, seeds: int | None, quick: bool) -> Rows:
     return rows
 
 
-def _figure1(out: Path | None, seeds: int | None, quick: bool) -> Rows:
+def _figure1(options: Options) -> Rows:
     from dpsep.paper import figure1, table1
 
-    del seeds
-    path = (out or Path()) / "figure1.png"
-    passes = QUICK_PASSES if quick else table1.PASSES
+    path = (options.out or Path()) / "figure1.png"
+    passes = QUICK_PASSES if options.quick else table1.PASSES
     with progress("Figure 1") as report:
         rows = figure1.draw(path, passes=passes, on_step=report)
     cells = [[row["panel"].replace(r"$\epsilon$", "epsilon"), number(row["average F-norm"])] for row in rows]
@@ -76,10 +127,24 @@ def _figure1(out: Path | None, seeds: int | None, quick: bool) -> Rows:
     return rows
 
 
-TABLES: dict[str, Callable[[Path | None, int | None, bool], Rows]] = {
+def _network(name: str) -> Callable[[Options], Rows]:
+    def make(options: Options) -> Rows:
+        from dpsep.shell import paper_networks
+
+        return paper_networks.run(
+            name, options.datasets, options.splits, options.store, options.out, quick=options.quick
+        )
+
+    return make
+
+
+NETWORKS = tuple(f"table{number}" for number in range(2, 10))
+"""Tables of network experiments."""
+TABLES: dict[str, Callable[[Options], Rows]] = {
     "accounting": _accounting,
     "table1": _table1,
     "figure1": _figure1,
+    **{name: _network(name) for name in NETWORKS},
 }
 """What can be made."""
 

@@ -1,0 +1,415 @@
+"""Bayesian neural networks with scikit-learn's face: regression with learned noise, and probit classification."""
+
+import math
+from collections.abc import Callable
+from typing import Any, Literal, Self, cast, overload
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.utils.validation import check_is_fitted
+
+from dpsep.data import as_matrix
+from dpsep.estimators.network_open import fit_open
+from dpsep.estimators.network_posterior import FittedNetwork
+from dpsep.estimators.network_run import fit_private, sampling_of
+from dpsep.estimators.network_task import task_of
+from dpsep.estimators.private import PrivateEstimator, arviz_data, statement_of
+from dpsep.estimators.statement import PrivacyStatement
+from dpsep.estimators.structure import Structure, declared_classes, numbers, signs, structure_of
+from dpsep.families import Gamma
+from dpsep.models import LearnedNoise, ProbitLikelihood
+from dpsep.models.network_factors import Outcome
+from dpsep.privacy.checkpoint import Checkpoint
+from dpsep.privacy.ledger import Ledger, as_ledger
+from dpsep.privacy.mechanism import Relation
+from dpsep.privacy.sampling import Sampling
+
+Array = NDArray[np.float64]
+LARGEST = 1e100
+"""Largest cell that a fit without privacy takes: squares must not overflow."""
+
+
+class NetworkEstimator(PrivateEstimator):
+    """Base of the network estimators.
+
+    Parameters
+    ----------
+    epsilon, delta
+        The privacy budget of one fit.
+    private
+        False: without privacy.
+    hidden
+        Units of each hidden layer: a number, or one a layer; ``()`` is a linear model. None chooses from the
+        number of records (`dpsep.estimators.network_task.default_hidden`).
+    activation
+        ``"relu"`` or ``"sigmoid"``.
+    bounds
+        Public bounds of the features: a pair (low, high), each a number or one number a column. Cells beyond
+        are clamped. Without bounds, they are estimated privately, inside epsilon.
+    public_scaling
+        Instead of bounds: a standardisation that is declared to be public (of another table, or as the paper
+        takes that of its training data), ``((centre, scale), (target_centre, target_scale))``, each a number
+        or one number a column; a classifier needs the first pair only. Nothing is clamped.
+    relation
+        Neighbouring data sets: ``"zero-out"`` or ``"replace-one"``.
+    sampling
+        Of the fit's releases: ``"full"`` (every record in each) or a rate in (0, 1] for Poisson sampling;
+        None chooses by method. Scaling and moments read every record.
+    method
+        ``"sep"`` (stochastic EP), ``"vi"`` (variational inference), ``"point"`` (posterior mode by Adam);
+        without privacy also ``"ep"`` and ``"adf"`` (probabilistic backpropagation).
+    covariance
+        Of SEP's posterior: ``"kronecker"`` (correlated weights, a basis for each layer), ``"diagonal"``
+        (independent weights); ``"auto"`` is the first under privacy and the second without.
+    clip
+        Multiple of the default clips; None chooses, and means no clip without privacy.
+    steps
+        Number of releases; None chooses. Without privacy: passes over the records.
+    noise_aware
+        Whether predictions account for the known noise of privacy in the weights.
+    ledger, checkpoint, random_state, strict
+        As in the regressions (`dpsep.estimators.base.LinearWeights`). Without privacy ``random_state`` seeds
+        the start and the order of records, 0 if left out.
+    """
+
+    _methods = ("sep", "vi", "point", "ep", "adf")
+    _private_methods = ("sep", "vi", "point")
+    _outcome: Outcome = "regression"
+
+    def __init__(
+        self,
+        epsilon: float = 1.0,
+        delta: float = 1e-5,
+        *,
+        private: bool = True,
+        hidden: Any = None,
+        activation: Literal["relu", "sigmoid"] = "relu",
+        bounds: Any = None,
+        public_scaling: Any = None,
+        relation: Relation = "zero-out",
+        sampling: Any = None,
+        method: Literal["sep", "vi", "point", "ep", "adf"] = "sep",
+        covariance: Literal["auto", "kronecker", "diagonal"] = "auto",
+        clip: float | None = None,
+        steps: int | None = None,
+        noise_aware: bool = True,
+        ledger: Any = None,
+        checkpoint: Any = None,
+        random_state: int | None = None,
+        strict: bool = False,
+    ) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.private = private
+        self.hidden = hidden
+        self.activation = activation
+        self.bounds = bounds
+        self.public_scaling = public_scaling
+        self.relation = relation
+        self.sampling = sampling
+        self.method = method
+        self.covariance = covariance
+        self.clip = clip
+        self.steps = steps
+        self.noise_aware = noise_aware
+        self.ledger = ledger
+        self.checkpoint = checkpoint
+        self.random_state = random_state
+        self.strict = strict
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        on_step: Callable[[int, int], None] | None = None,
+    ) -> Self:
+        """Fit the posterior; under privacy, charge first.
+
+        Parameters
+        ----------
+        X
+            Features: a NumPy array, a pandas or polars frame.
+        y
+            Target, one value a row.
+        sample_weight
+            Not supported: a weight multiplies a record's influence.
+        on_step
+            Called with the number of releases made and their total, for progress bars.
+        """
+        if sample_weight is not None:
+            raise ValueError("sample_weight is not supported: a weight would multiply a record's influence.")
+        shape = structure_of(X, y)
+        self._check_privacy()
+        task = task_of(self, shape, self._outcome)
+        leaks = self._collect_leaks(lambda: self._warn_of_leaks(shape, y))
+        self._keep_names(shape)
+        if self.private:
+            wanted = None if self.sampling is None else self._sampling()
+            fitted, spend = fit_private(
+                task,
+                lambda: (as_matrix(X)[0], self._target(y)),
+                epsilon=float(self.epsilon),
+                delta=float(self.delta),
+                relation=cast(Relation, self.relation),
+                sampling=sampling_of(task, wanted),
+                ledger=cast(Ledger | None, as_ledger(self.ledger)),
+                checkpoint=None if self.checkpoint is None else Checkpoint(self.checkpoint),
+                seed=self.random_state,
+                noise_aware=bool(self.noise_aware),
+                on_step=on_step,
+            )
+            self.privacy_: PrivacyStatement | None = statement_of(spend, leaks)
+        else:
+            records = as_matrix(X)[0], self._target(y)
+            _check_records(*records, clamped=self.bounds is not None)
+            fitted = fit_open(task, records, int(self.random_state or 0))
+            self.privacy_ = None
+        self.posterior_: FittedNetwork = fitted
+        self.hidden_ = task.hidden
+        self.n_weights_ = task.size
+        return self
+
+    def log_predictive_density(self, X: Any, y: Any) -> Array:
+        """Log predictive density (or probability) of each row's target."""
+        mean, variance = self._predictor(X)
+        return self._log_predictive(mean, variance, self._target(y))
+
+    def summary(self) -> list[dict[str, Any]]:
+        """Return one row a layer: number of weights, their size and width, share of DP noise in the width."""
+        check_is_fitted(self)
+        return self.posterior_.summary()
+
+    def to_arviz(self, draws: int = 1000, random_state: int | None = 0) -> Any:
+        """Return posterior draws of each layer's weights as ArviZ inference data (extra ``truth``)."""
+        check_is_fitted(self)
+        layers = self.posterior_.draw(draws, np.random.default_rng(random_state))
+        return arviz_data({f"layer_{place + 1}": part[None] for place, part in enumerate(layers)})
+
+    def _sampling(self) -> Sampling:
+        if self.sampling is None:
+            # Checked before the task is known; `sampling_of` chooses.
+            return cast(Sampling, None)
+        return super()._sampling()
+
+    def _predictor(self, X: Any) -> tuple[Array, Array]:
+        matrix = self._new_rows(X)
+        # Far beyond what can be computed with, an input says no more than that it is far.
+        return self.posterior_.predictor(np.clip(matrix, -LARGEST, LARGEST))
+
+    def _warn_of_leaks(self, shape: Structure, y: Any) -> None:
+        del y
+        self._warn_of_settings(shape)
+
+    def _target(self, y: Any) -> Array:
+        raise NotImplementedError
+
+    def _log_predictive(self, mean: Array, variance: Array, y: Array) -> Array:
+        raise NotImplementedError
+
+
+class NetworkRegressor(RegressorMixin, NetworkEstimator):
+    """Bayesian neural network for regression, with Gaussian noise whose precision is learned.
+
+    Parameters
+    ----------
+    target_bounds
+        Public bounds (low, high) of the target; without them it is scaled privately, inside epsilon.
+
+    The other parameters are those of `dpsep.estimators.network.NetworkEstimator`.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-1, 1, (4000, 2)); y = np.sin(3 * X[:, 0]) + 0.1 * rng.standard_normal(4000)
+    >>> model = NetworkRegressor(epsilon=2.0, bounds=(-1, 1), target_bounds=(-2, 2), steps=60).fit(X, y)
+    >>> bool(np.sqrt(np.mean((model.predict(X) - np.sin(3 * X[:, 0])) ** 2)) < 0.2)
+    True
+    """
+
+    def __init__(
+        self,
+        epsilon: float = 1.0,
+        delta: float = 1e-5,
+        *,
+        private: bool = True,
+        hidden: Any = None,
+        activation: Any = "relu",
+        bounds: Any = None,
+        target_bounds: Any = None,
+        public_scaling: Any = None,
+        relation: Any = "zero-out",
+        sampling: Any = None,
+        method: Any = "sep",
+        covariance: Any = "auto",
+        clip: float | None = None,
+        steps: int | None = None,
+        noise_aware: bool = True,
+        ledger: Any = None,
+        checkpoint: Any = None,
+        random_state: int | None = None,
+        strict: bool = False,
+    ) -> None:
+        super().__init__(
+            epsilon,
+            delta,
+            private=private,
+            hidden=hidden,
+            activation=activation,
+            bounds=bounds,
+            public_scaling=public_scaling,
+            relation=relation,
+            sampling=sampling,
+            method=method,
+            covariance=covariance,
+            clip=clip,
+            steps=steps,
+            noise_aware=noise_aware,
+            ledger=ledger,
+            checkpoint=checkpoint,
+            random_state=random_state,
+            strict=strict,
+        )
+        self.target_bounds = target_bounds
+
+    @overload
+    def predict(self, X: Any, return_std: Literal[False] = False) -> Array: ...
+    @overload
+    def predict(self, X: Any, return_std: Literal[True]) -> tuple[Array, Array]: ...
+    def predict(self, X: Any, return_std: bool = False) -> Array | tuple[Array, Array]:
+        """Predictive mean of each row, and its standard deviation (of a new target) if asked for."""
+        mean, variance = self._predictor(X)
+        found = self.posterior_
+        mean = found.target_centre + found.target_scale * mean
+        if not return_std:
+            return mean
+        shape, rate = found.noise_shape, found.noise_rate
+        assert shape is not None
+        assert rate is not None
+        noise = rate / (shape - 1.0) if shape > 1 else np.inf
+        return mean, found.target_scale * np.sqrt(variance + noise)
+
+    def _target(self, y: Any) -> Array:
+        return numbers(y)
+
+    def _log_predictive(self, mean: Array, variance: Array, y: Array) -> Array:
+        found = self.posterior_
+        scaled = (y - found.target_centre) / found.target_scale
+        with jax.enable_x64(True):
+            noise = Gamma.from_shape_and_rate(np.float64(found.noise_shape), np.float64(found.noise_rate))  # pyright: ignore
+            density = np.asarray(LearnedNoise().log_predictive(mean, variance, noise, scaled))
+        return density - math.log(found.target_scale)
+
+
+class NetworkClassifier(ClassifierMixin, NetworkEstimator):
+    """Bayesian neural network for two classes, with a probit output.
+
+    Parameters
+    ----------
+    classes
+        The two labels, the negative one first. Under privacy they must be declared; else they are read off
+        the target, with a `PrivacyLeakWarning`.
+
+    The other parameters are those of `dpsep.estimators.network.NetworkEstimator`.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-1, 1, (4000, 2)); y = X[:, 0] * X[:, 1] > 0
+    >>> model = NetworkClassifier(epsilon=2.0, bounds=(-1, 1), classes=[False, True], steps=60).fit(X, y)
+    >>> bool(np.mean(model.predict(X) == y) > 0.8)
+    True
+    """
+
+    _outcome: Outcome = "classification"
+
+    def __init__(
+        self,
+        epsilon: float = 1.0,
+        delta: float = 1e-5,
+        *,
+        private: bool = True,
+        classes: Any = None,
+        hidden: Any = None,
+        activation: Any = "relu",
+        bounds: Any = None,
+        public_scaling: Any = None,
+        relation: Any = "zero-out",
+        sampling: Any = None,
+        method: Any = "sep",
+        covariance: Any = "auto",
+        clip: float | None = None,
+        steps: int | None = None,
+        noise_aware: bool = True,
+        ledger: Any = None,
+        checkpoint: Any = None,
+        random_state: int | None = None,
+        strict: bool = False,
+    ) -> None:
+        super().__init__(
+            epsilon,
+            delta,
+            private=private,
+            hidden=hidden,
+            activation=activation,
+            bounds=bounds,
+            public_scaling=public_scaling,
+            relation=relation,
+            sampling=sampling,
+            method=method,
+            covariance=covariance,
+            clip=clip,
+            steps=steps,
+            noise_aware=noise_aware,
+            ledger=ledger,
+            checkpoint=checkpoint,
+            random_state=random_state,
+            strict=strict,
+        )
+        self.classes = classes
+
+    def __sklearn_tags__(self) -> Any:
+        """Tell scikit-learn that there are two classes."""
+        tags = super().__sklearn_tags__()
+        assert tags.classifier_tags is not None
+        tags.classifier_tags.multi_class = False
+        return tags
+
+    def decision_function(self, X: Any) -> Array:
+        """Posterior mean of the network's output for each row."""
+        return self._predictor(X)[0]
+
+    def predict_proba(self, X: Any) -> Array:
+        """Posterior predictive probability of each class, shape (rows, 2)."""
+        mean, variance = self._predictor(X)
+        up = np.exp(self._log_predictive(mean, variance, np.ones(len(mean))))
+        return np.stack([1.0 - up, up], axis=1)
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Return the more probable class of each row."""
+        check_is_fitted(self)
+        return self.classes_[(self.decision_function(X) > 0).astype(int)]
+
+    def _warn_of_leaks(self, shape: Structure, y: Any) -> None:
+        super()._warn_of_leaks(shape, y)
+        self.classes_ = declared_classes(self.classes, y, private=self.private, strict=self.strict)
+
+    def _target(self, y: Any) -> Array:
+        return signs(y, self.classes_)
+
+    def _log_predictive(self, mean: Array, variance: Array, y: Array) -> Array:
+        with jax.enable_x64(True):
+            return np.asarray(ProbitLikelihood().log_predictive(mean, variance, y))
+
+
+def _check_records(X: Array, y: Array, *, clamped: bool) -> None:
+    """Without privacy, bad cells are errors, as scikit-learn has them."""
+    if not np.isfinite(X).all():
+        raise ValueError("Input X contains NaN or infinity; a fit without privacy needs finite cells.")
+    if not np.isfinite(y).all():
+        raise ValueError("Input y contains NaN, infinity or an undeclared label.")
+    if not clamped and max(np.abs(X).max(), np.abs(y).max()) > LARGEST:
+        raise ValueError(f"The table holds cells beyond {LARGEST:g}; rescale its columns.")

@@ -1,0 +1,190 @@
+"""From a network estimator's parameters to the fit that they describe: public, and checked beforehand."""
+
+import math
+from numbers import Integral
+from typing import Any, Literal, NamedTuple, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsep.estimators.structure import Structure, declared_scaling, no_scaling
+from dpsep.models.network import Activation
+from dpsep.models.network_factors import Outcome
+from dpsep.privacy.scaling import Scaling
+
+Array = NDArray[np.float64]
+Method = Literal["sep", "vi", "point", "ep", "adf"]
+Covariance = Literal["kronecker", "diagonal"]
+MOST_WEIGHTS = 2_000_000
+"""Most weights of a network: beyond, one record's factor fills a cache many times over."""
+MOST_WIDTH = 4000
+"""Most inputs or units of a layer: beyond, its basis takes too long to find."""
+
+
+class Task(NamedTuple):
+    """Public description of a fit.
+
+    Attributes
+    ----------
+    records, features
+        N and the number of inputs.
+    hidden
+        Units of each hidden layer; empty for a linear model.
+    activation, outcome
+        Of the network.
+    method, covariance
+        How it is fitted, and what structure its posterior has.
+    feature_scaling, outcome_scaling
+        Declared; None where they are to be found. Labels have one that leaves them as they are.
+    standard
+        Whether declared scalings are a standardisation: columns then are not standardised again.
+    clip
+        Multiple of the default clips; None for the default (or, without privacy, no clip).
+    steps
+        Number of releases, or without privacy of passes; None for the default.
+    """
+
+    records: int
+    features: int
+    hidden: tuple[int, ...]
+    activation: Activation
+    outcome: Outcome
+    method: Method
+    covariance: Covariance
+    feature_scaling: Scaling | None
+    outcome_scaling: Scaling | None
+    standard: bool
+    clip: float | None
+    steps: int | None
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Inputs, hidden units, the one output."""
+        return (self.features, *self.hidden, 1)
+
+    @property
+    def size(self) -> int:
+        """Number of weights."""
+        pairs = zip(self.widths[:-1], self.widths[1:], strict=True)
+        return sum(outputs * (inputs + 1) for inputs, outputs in pairs)
+
+    @property
+    def columns(self) -> int:
+        """Columns whose moments are found: the inputs and, in regression, the outcome."""
+        return self.features + int(self.outcome == "regression")
+
+
+def task_of(estimator: Any, shape: Structure, outcome: Outcome) -> Task:
+    """Check an estimator's parameters against a table's shape; return the fit that they describe."""
+    if estimator.activation not in ("relu", "sigmoid"):
+        raise ValueError(f"activation must be 'relu' or 'sigmoid', not {estimator.activation!r}.")
+    if estimator.covariance not in ("auto", "kronecker", "diagonal"):
+        raise ValueError(
+            f"covariance must be 'auto', 'kronecker' or 'diagonal', not {estimator.covariance!r}."
+        )
+    features, target, standard = _scalings(estimator, shape.features, outcome)
+    covariance = estimator.covariance
+    if covariance == "auto":
+        covariance = "kronecker" if estimator.private else "diagonal"
+    task = Task(
+        records=shape.records,
+        features=shape.features,
+        hidden=_hidden(estimator, shape.records),
+        activation=cast(Activation, estimator.activation),
+        outcome=outcome,
+        method=cast(Method, estimator.method),
+        covariance=covariance,
+        feature_scaling=features,
+        outcome_scaling=target,
+        standard=standard,
+        clip=_clip(estimator),
+        steps=None if estimator.steps is None else int(estimator.steps),
+    )
+    if task.size > MOST_WEIGHTS or max(task.widths) > MOST_WIDTH:
+        raise ValueError(
+            f"the network has {task.size} weights in layers of up to {max(task.widths)}; at most "
+            f"{MOST_WEIGHTS} weights and layers of {MOST_WIDTH} can be fitted. Ask for fewer hidden units, or "
+            "leave columns out."
+        )
+    return task
+
+
+def default_hidden(records: int, *, private: bool) -> tuple[int, ...]:
+    """Hidden units from the number of records.
+
+    Without privacy 50, as in the paper, and 100 from 40,000 records; under privacy a quarter of the root of N
+    within [10, 100]: noise grows with the number of weights.
+
+    Examples
+    --------
+    >>> default_hidden(7372, private=True), default_hidden(7372, private=False)
+    ((21,), (50,))
+    """
+    if private:
+        return (round(min(max(math.sqrt(records) / 4.0, 10.0), 100.0)),)
+    return (100,) if records >= 40_000 else (50,)
+
+
+def _hidden(estimator: Any, records: int) -> tuple[int, ...]:
+    hidden = estimator.hidden
+    if hidden is None:
+        return default_hidden(records, private=estimator.private)
+    layers = (hidden,) if isinstance(hidden, Integral) else hidden
+    try:
+        layers = tuple(layers)
+    except TypeError:
+        layers = (None,)
+    good = all(isinstance(units, Integral) and not isinstance(units, bool) and units >= 1 for units in layers)
+    if not good:
+        raise ValueError(
+            "hidden must be the number of units of each hidden layer, such as (50,) or (20, 20), () for a "
+            f"linear model, or None for a default; not {hidden!r}."
+        )
+    return tuple(int(units) for units in layers)  # pyright: ignore[reportArgumentType]
+
+
+def _clip(estimator: Any) -> float | None:
+    if estimator.clip is None or (not estimator.private and math.isinf(estimator.clip)):
+        return None
+    if estimator.private and not float(estimator.clip) <= 1e6:
+        raise ValueError(f"clip must be at most 1e6 in a private fit, not {estimator.clip!r}.")
+    return float(estimator.clip)
+
+
+def _scalings(estimator: Any, columns: int, outcome: Outcome) -> tuple[Scaling | None, Scaling | None, bool]:
+    """Declared scalings of features and target, and whether they are a standardisation."""
+    regression = outcome == "regression"
+    declared = estimator.public_scaling
+    target_bounds = estimator.target_bounds if regression else None
+    if declared is None:
+        features = None
+        if estimator.bounds is not None:
+            features = declared_scaling(estimator.bounds, columns, "the features")
+        if not regression:
+            return features, no_scaling(1), False
+        target = None if target_bounds is None else declared_scaling(target_bounds, 1, "the target")
+        return features, target, False
+    if estimator.bounds is not None or target_bounds is not None:
+        raise ValueError("give either public_scaling or bounds, not both: each says how columns are scaled.")
+    try:
+        pairs = list(declared) if regression else [declared[0] if len(declared) == 1 else declared]
+        found = [_standard(*pair, size) for pair, size in zip(pairs, (columns, 1), strict=False)]
+    except (TypeError, ValueError):
+        found = []
+    if len(found) != (2 if regression else 1):
+        wanted = "((centre, scale), (target_centre, target_scale))" if regression else "(centre, scale)"
+        raise ValueError(
+            f"public_scaling must be {wanted}: finite numbers, one or {columns} for the features, with scales "
+            "that are positive."
+        )
+    return found[0], found[1] if regression else no_scaling(1), True
+
+
+def _standard(centre: Any, scale: Any, columns: int) -> Scaling:
+    middle, unit = (
+        np.broadcast_to(np.asarray(part, np.float64), (columns,)).copy() for part in (centre, scale)
+    )
+    if not (np.isfinite(middle).all() and np.isfinite(unit).all() and (unit > 0).all()):
+        raise ValueError("not a scaling")
+    unbounded = np.full(columns, np.inf)
+    return Scaling(middle, unit, -unbounded, unbounded)

@@ -1,0 +1,481 @@
+r"""Stochastic EP for networks with correlated weights: whitened releases, damped Newton steps.
+
+With S the released sums of local factors' mean parts (`dpsep.models.network_factors`), counted from the
+posterior mean m and in units K^-1/2, scaled to N records, one step is
+
+    g  = K^1/2 S - lambda m
+    m  <- m + eta K^-1 g,                            its length K^1/2 . capped,
+    Lambda = N I(m) + lambda,  K = N I(m) + c lambda,
+
+I(m) the expected information of one record at the new mean, in the basis of each layer, and lambda the prior
+precision of the layer. The precision is not released: it follows from m, the noise precision and a public (or
+released) law of the inputs. c > 1 damps directions that the data say little about: they are learned later,
+and a record's whitened norm, sqrt(tr(K^-1 I)), and so its clip and the noise of all directions, is smaller.
+
+*Its interior fixed points are SEP's*, for factors linear in the weights about m and a precision whose basis
+holds: there sum_n g'_n J_n = lambda m, the mean equation of theta = theta_0 + sum_n theta_fn, and
+Lambda = lambda + N E[s' J J^T].
+
+*Prior precision.* With a Gamma(a, a / lambda_0) hyper-prior the expected lambda of a layer given q is
+(a + d / 2) / (a / lambda_0 + E|w|^2 / 2), E|w|^2 = |m|^2 + tr(Lambda^-1), less the known noise of m: functions
+of what was released.
+
+*What noise changes.* Each step adds eta^2 sd^2 / K to the variance of m in a coordinate and contracts what
+was there by 1 - eta Lambda / K; the state carries this variance, turned from basis to basis (its diagonal).
+The final mean is an average over the last steps; of the noise's variance it keeps at least the share that an
+average of that many contracting steps leaves.
+
+**Privacy.** Post-processing of what a gate released. This file sees no record, but for `run_open`, which is
+not private.
+"""
+
+import math
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsep.families import Gamma
+from dpsep.inference.summed import Summed
+from dpsep.models.glm import Columns
+from dpsep.models.network import Activation
+from dpsep.models.network_factors import (
+    Basis,
+    NetworkFactors,
+    NetworkPublic,
+    Outcome,
+    Weights,
+    back,
+    bases_of,
+    into,
+    made_inputs,
+    unflatten,
+)
+
+Array = NDArray[Any]
+
+
+class Shape(NamedTuple):
+    """What does not change within a run and decides how it is compiled.
+
+    Attributes
+    ----------
+    widths
+        Inputs, hidden units of each layer, the one output.
+    activation, outcome
+        Of the network.
+    made
+        How many inputs are made up for each step's basis.
+    learn_prior
+        Whether the prior precision of each layer is learned.
+    """
+
+    widths: tuple[int, ...]
+    activation: Activation = "relu"
+    outcome: Outcome = "regression"
+    made: int = 1024
+    learn_prior: bool = False
+
+    @property
+    def layers(self) -> list[tuple[int, int]]:
+        """Shape of each layer's weights."""
+        pairs = zip(self.widths[:-1], self.widths[1:], strict=True)
+        return [(outputs, inputs + 1) for inputs, outputs in pairs]
+
+    @property
+    def size(self) -> int:
+        """Number of weights."""
+        return sum(math.prod(shape) for shape in self.layers)
+
+
+class Settings(NamedTuple):
+    """Public numbers of a run.
+
+    Attributes
+    ----------
+    features, outcome
+        Maps of the columns.
+    input_mean, input_half
+        Law of the inputs that bases are made from, in scaled units.
+    records
+        N.
+    steps
+        Number of steps, which the schedule below is laid over.
+    prior
+        Prior precision of the weights, and the mean of its hyper-prior.
+    prior_shape
+        a of the hyper-prior.
+    damping
+        c, at least one.
+    rate, last
+        eta of the first half of the steps, and the share of it that is left at the end.
+    cap
+        Longest step, in units of sqrt(tr(K^-1 N I)).
+    noise_rate
+        Share of the new in the running average of the noise variance.
+    tail
+        Share of the steps whose means are averaged.
+    start
+        Deviation of the output layer's first means; other layers have one.
+    clip
+        Multiple of sqrt(tr(K^-1 I)) that a record's mean part is clipped to: a release is in these units.
+    """
+
+    features: Columns
+    outcome: Columns
+    input_mean: Any
+    input_half: Any
+    records: Any
+    steps: Any
+    prior: Any = 1.0
+    prior_shape: Any = 6.0
+    damping: Any = 3.0
+    rate: Any = 0.1
+    last: Any = 0.1
+    cap: Any = 3.0
+    noise_rate: Any = 0.3
+    tail: Any = 0.2
+    start: Any = 0.5
+    clip: Any = jnp.inf
+
+
+class State(NamedTuple):
+    """What is carried from step to step: functions of released vectors only.
+
+    Attributes
+    ----------
+    weights
+        Posterior mean.
+    bases
+        Basis and information of each layer at that mean.
+    prior
+        Prior precision of each layer.
+    noise
+        Noise variance: its running average.
+    blur
+        Variance of each coordinate of the mean that comes from the gate's noise.
+    average, average_noise, weight
+        Sum of the last means and of the last noise variances, and their number.
+    step
+        Number of releases used.
+    """
+
+    weights: Weights
+    bases: tuple[Basis, ...]
+    prior: jax.Array
+    noise: jax.Array
+    blur: Weights
+    average: Weights
+    average_noise: jax.Array
+    weight: jax.Array
+    step: jax.Array
+
+
+class Result(NamedTuple):
+    """A finished fit, in scaled units.
+
+    Attributes
+    ----------
+    weights
+        Posterior means.
+    bases
+        Basis of each layer.
+    precision
+        Posterior precision in the bases.
+    blur
+        Variance of the means that the gate's noise causes, in the bases.
+    noise
+        Shape and rate of the noise precision; None in classification.
+    prior
+        Prior precision of each layer.
+    """
+
+    weights: Weights
+    bases: tuple[Basis, ...]
+    precision: Weights
+    blur: Weights
+    noise: tuple[float, float] | None
+    prior: Array
+
+
+def init(shape: Shape, settings: Settings, seed: Any = 0) -> State:
+    """Random means, of a small output layer: with all means zero, hidden units would never differ."""
+    keys = jax.random.split(jax.random.key(seed), len(shape.layers))
+    dtype = jnp.result_type(settings.input_half, 0.0)
+    layers = zip(keys, shape.layers, strict=True)
+    weights = [jax.random.normal(key, layer, dtype) for key, layer in layers]
+    weights[-1] = weights[-1] * settings.start
+    start = tuple(weights)
+    nothing = tuple(jnp.zeros_like(part) for part in start)
+    bases = _bases(shape, settings, start, jnp.asarray(0))
+    prior = jnp.full(len(start), 1.0) * settings.prior
+    zero = jnp.asarray(0.0) * prior[0]
+    return State(start, bases, prior, zero + 1.0, nothing, nothing, zero, zero, jnp.asarray(0))
+
+
+def precisions(settings: Settings, state: State, damping: Any = 1.0) -> Weights:
+    """N I + damping lambda in the bases: the posterior precision, or K."""
+    scale = settings.records / state.noise
+    parts = zip(state.bases, state.prior, strict=True)
+    return tuple(scale * basis.information + damping * prior for basis, prior in parts)
+
+
+def load(settings: Settings, state: State) -> jax.Array:
+    """tr(K^-1 N I): how many directions the data determine, under damping."""
+    metric = precisions(settings, state, settings.damping)
+    scale = settings.records / state.noise
+    parts = zip(state.bases, metric, strict=True)
+    return sum((jnp.sum(scale * basis.information / part) for basis, part in parts), jnp.zeros(()))
+
+
+def publish(shape: Shape, settings: Settings, state: State) -> NetworkPublic:
+    """Return what contributions may depend on; mean parts are in units in which their clip is one."""
+    n = settings.records
+    posterior = precisions(settings, state)
+    cavity = tuple(part - (part - prior) / n for part, prior in zip(posterior, state.prior, strict=True))
+    turned = into(state.bases, state.weights)
+    parts = zip(turned, state.prior, cavity, strict=True)
+    offset = tuple(-mean * prior / n / precision for mean, prior, precision in parts)
+    clip = clip_of(settings, state)
+    metric = precisions(settings, state, settings.damping)
+    unit = tuple(jax.lax.rsqrt(part) / clip for part in metric)
+    noise = Gamma(0.5 * n - 1.0, 0.5 * n * state.noise)
+    return NetworkPublic(
+        settings.features, settings.outcome, state.weights, state.bases, cavity, offset, unit, noise
+    )
+
+
+def clip_of(settings: Settings, state: State) -> jax.Array:
+    """What a record's whitened mean part is clipped to, and divided by; one where there is no clip."""
+    size = jnp.sqrt(load(settings, state) / settings.records)
+    return jnp.where(jnp.isinf(settings.clip), 1.0, settings.clip * size)
+
+
+def update(
+    shape: Shape,
+    settings: Settings,
+    state: State,
+    mean_part: jax.Array,
+    noise_part: jax.Array | None,
+    batch: Any,
+    deviation: Any,
+    noise_deviation: Any = 0.0,
+    inputs: jax.Array | None = None,
+) -> State:
+    """One step from released sums.
+
+    Parameters
+    ----------
+    mean_part, noise_part
+        Released sums of the blocks ``mean`` (flat) and ``noise``.
+    batch
+        Expected records of a release.
+    deviation, noise_deviation
+        Standard deviations of the noise of the two, in their units.
+    inputs
+        Scaled inputs that the next basis is taken from; made up where there are none.
+    """
+    up = settings.records / batch
+    clip = clip_of(settings, state)
+    metric = precisions(settings, state, settings.damping)
+    posterior = precisions(settings, state)
+    turned = into(state.bases, state.weights)
+    released = unflatten(mean_part, state.weights)
+    parts = zip(released, metric, turned, state.prior, strict=True)
+    move = tuple((up * clip * part * jnp.sqrt(k) - prior * mean) / k for part, k, mean, prior in parts)
+    rate = _rate(settings, state.step)
+    length = jnp.sqrt(sum((jnp.sum(k * part**2) for k, part in zip(metric, move, strict=True)), 0.0))
+    longest = settings.cap * jnp.sqrt(load(settings, state))
+    rate = rate * jnp.minimum(1.0, longest / jnp.maximum(rate * length, 1e-30))
+    weights = tuple(
+        old + part
+        for old, part in zip(state.weights, back(state.bases, tuple(rate * p for p in move)), strict=True)
+    )
+    sd = up * clip * deviation
+    blur = tuple(
+        (1.0 - rate * jnp.minimum(own / k, 1.0 / rate)) ** 2 * old + (rate * sd) ** 2 / k
+        for own, k, old in zip(posterior, metric, state.blur, strict=True)
+    )
+    noise = _noise(settings, state, noise_part, up, noise_deviation)
+    moved = state._replace(weights=weights, noise=noise)
+    bases = _bases(shape, settings, weights, state.step + 1, inputs, state.bases)
+    blur = _turn_variance(state.bases, bases, blur)
+    prior = state.prior
+    if shape.learn_prior:
+        prior = _prior(settings, moved._replace(bases=bases), blur)
+    on = (state.step >= (1.0 - settings.tail) * settings.steps).astype(noise.dtype)
+    average = tuple(old + on * part for old, part in zip(state.average, weights, strict=True))
+    return State(
+        weights,
+        bases,
+        prior,
+        noise,
+        blur,
+        average,
+        state.average_noise + on * noise,
+        state.weight + on,
+        state.step + 1,
+    )
+
+
+def finish(shape: Shape, settings: Settings, state: State, inputs: jax.Array | None = None) -> Result:
+    """Average the last means, and give the posterior there."""
+    weight = jnp.maximum(state.weight, 1.0)
+    weights = tuple(part / weight for part in state.average)
+    noise = jnp.where(state.weight > 0, state.average_noise / weight, state.noise)
+    bases = _bases(shape, settings, weights, state.step + 1, inputs)
+    # Of a stationary variance b with memory of one step in 1 / (eta Lambda / K), an average of n keeps this.
+    rate = settings.rate * settings.last
+    posterior = precisions(settings, state)
+    metric = precisions(settings, state, settings.damping)
+    share = tuple(
+        jnp.minimum(1.0, 2.0 / jnp.maximum(weight * rate * own / k, 1e-30))
+        for own, k in zip(posterior, metric, strict=True)
+    )
+    blur = tuple(part * left for part, left in zip(state.blur, share, strict=True))
+    blur = _turn_variance(state.bases, bases, blur)
+    final = state._replace(weights=weights, bases=bases, noise=noise)
+    half = 0.5 * float(settings.records)
+    gamma = None if shape.outcome == "classification" else (half, half * float(noise))
+    return Result(weights, bases, precisions(settings, final), blur, gamma, np.asarray(state.prior))
+
+
+def run(gate: Summed, shape: Shape, settings: Settings, steps: int, seed: int = 0) -> Result:
+    """Take `steps` releases through a gate, private or open, each followed by an update."""
+    with jax.enable_x64(True):
+        settings = jax.tree.map(jnp.asarray, settings)
+        state = init(shape, settings, seed)
+        deviation = gate.deviations["mean"]
+        for _ in range(steps):
+            released = gate.release(_publish(shape, settings, state))
+            noise = released.get("noise")
+            state = _update(
+                shape,
+                settings,
+                state,
+                jnp.asarray(released["mean"]),
+                None if noise is None else jnp.asarray(noise),
+                gate.expected_batch,
+                deviation,
+                gate.deviations.get("noise", 0.0),
+            )
+        return finish(shape, settings, state)
+
+
+def run_open(
+    shape: Shape, settings: Settings, contribution: NetworkFactors, records: Any, batch: int, seed: int = 0
+) -> State:
+    """Take ``settings.steps`` steps on random batches of records, without a gate: nothing here is private.
+
+    With a finite clip it is clipped SEP: every mean part is clipped as a gate would.
+    """
+    x, y = (jnp.asarray(part) for part in records)
+    return _run_open(shape, jax.tree.map(jnp.asarray, settings), contribution, (x, y), batch, seed)
+
+
+@partial(jax.jit, static_argnames=("shape", "contribution", "batch"))
+def _run_open(
+    shape: Shape, settings: Settings, contribution: NetworkFactors, records: Any, batch: int, seed: Any
+) -> State:
+    x, y = records
+    key = jax.random.key(seed)
+
+    def one(number: Any, state: State) -> State:
+        first, second = jax.random.split(jax.random.fold_in(key, number))
+        rows = jax.random.randint(first, (batch,), 0, len(x))
+        parts = contribution(publish(shape, settings, state), (x[rows], y[rows]))
+        shown = settings.features.apply(x[jax.random.randint(second, (shape.made,), 0, len(x))])
+        noise = parts[1].sum(0) if len(parts) > 1 else None
+        total = _clipped_sum(parts[0], settings.clip)
+        return update(shape, settings, state, total, noise, batch, 0.0, 0.0, shown)
+
+    return jax.lax.fori_loop(0, settings.steps.astype(int), one, init(shape, settings, seed))
+
+
+def _clipped_sum(rows: jax.Array, clip: Any) -> jax.Array:
+    """Sum of rows in units of their clip; as they are where there is none."""
+    norm = jnp.linalg.norm(rows, axis=1, keepdims=True)
+    kept = jnp.where(jnp.isinf(clip), 1.0, jnp.minimum(1.0, 1.0 / jnp.maximum(norm, 1e-30)))
+    return jnp.sum(rows * kept, axis=0)
+
+
+_publish = partial(jax.jit, static_argnums=0)(publish)
+_update = partial(jax.jit, static_argnums=0)(update)
+
+
+def _rate(settings: Settings, step: jax.Array) -> jax.Array:
+    """eta: constant over the first half, then falling in a straight line to its last."""
+    passed = jnp.maximum(2.0 * step / settings.steps - 1.0, 0.0)
+    return settings.rate * (1.0 - (1.0 - settings.last) * jnp.minimum(passed, 1.0))
+
+
+def _noise(
+    settings: Settings, state: State, noise_part: jax.Array | None, up: Any, deviation: Any
+) -> jax.Array:
+    """Running average of the noise variance: slower where a release says little of it.
+
+    A release has the relative deviation `blur`; the share of the new is such that the average has at most
+    `NOISE_SPREAD`. A step changes it by a quarter at most.
+    """
+    if noise_part is None:
+        return state.noise
+    n = settings.records
+    blur = 2.0 * up * deviation / n
+    share = settings.noise_rate / (1.0 + settings.noise_rate * 0.5 * (blur / NOISE_SPREAD) ** 2)
+    shape = 0.5 * n + jnp.clip(up * noise_part[0], -0.25 * n, 0.25 * n)
+    change = (1.0 - share) + share * up * noise_part[1] / shape
+    return jnp.maximum(state.noise * jnp.clip(change, 0.75, 1.25), LEAST_NOISE)
+
+
+NOISE_SPREAD = 0.1
+"""Relative deviation that the gate's noise may leave in the running average of the noise variance."""
+LEAST_NOISE = 1e-6
+"""Smallest noise variance, in scaled units."""
+
+
+def _prior(settings: Settings, state: State, blur: Weights) -> jax.Array:
+    found = []
+    for part, precision, extra in zip(state.weights, precisions(settings, state), blur, strict=True):
+        size = jnp.maximum(jnp.sum(part**2) - jnp.sum(extra), 0.0) + jnp.sum(1.0 / precision)
+        a = settings.prior_shape
+        found.append((a + 0.5 * part.size) / (a / settings.prior + 0.5 * size))
+    return jnp.stack(found)
+
+
+def _bases(
+    shape: Shape,
+    settings: Settings,
+    weights: Weights,
+    step: jax.Array,
+    inputs: jax.Array | None = None,
+    known: tuple[Basis, ...] | None = None,
+) -> tuple[Basis, ...]:
+    """Bases at given weights; known ones are kept, but for every tenth step.
+
+    What the likelihood says in them is computed anew at every step where inputs are made up.
+    """
+    made = inputs is None
+    if inputs is None:
+        draws = jax.random.normal(jax.random.fold_in(jax.random.key(0), step), (shape.made, shape.widths[0]))
+        inputs = made_inputs(draws, settings.input_half, settings.input_mean)
+    find = partial(bases_of, weights, inputs, shape.activation, shape.outcome)
+    if known is None:
+        return find()
+    keep = find if made else lambda old: old
+    return jax.lax.cond(step % REFRESH == 0, lambda _: find(), keep, known)
+
+
+REFRESH = 10
+"""Steps from one choice of bases to the next."""
+
+
+def _turn_variance(old: tuple[Basis, ...], new: tuple[Basis, ...], variance: Weights) -> Weights:
+    """Variances of coordinates in another basis, of weights that were independent in the old one."""
+    found = []
+    for before, after, part in zip(old, new, variance, strict=True):
+        left, right = (after.left.T @ before.left) ** 2, (after.right.T @ before.right) ** 2
+        found.append(left @ part @ right.T)
+    return tuple(found)
