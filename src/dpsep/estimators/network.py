@@ -1,4 +1,4 @@
-"""Bayesian neural networks with scikit-learn's face: regression with learned noise, and probit classification."""
+"""Bayesian neural networks with scikit-learn's face: regression with learned noise, probit classification."""
 
 import math
 from collections.abc import Callable

@@ -40,7 +40,7 @@ MEAN_CLIP = 0.5
 
 
 class SepPlan(NamedTuple):
-    """Constants of a private fit by SEP with a Kronecker basis, as `dpsep.inference.network.Settings` has them."""
+    """Constants of a private fit with a Kronecker basis, named as in `dpsep.inference.network.Settings`."""
 
     steps: int
     clip: float

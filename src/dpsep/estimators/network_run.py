@@ -342,7 +342,7 @@ def fitted(
     noise: tuple[float, float] | None = None,
     noise_aware: bool = True,
 ) -> FittedNetwork:
-    """Put together what was fitted, by `FittedNetwork`'s names; what is left out is absent or the identity."""
+    """Put together what was fitted, by `FittedNetwork`'s names; what is left out is absent."""
     features, outcome = inputs.features, inputs.outcome
     return FittedNetwork(
         kind=kind,

@@ -103,8 +103,8 @@ def task_of(estimator: Any, shape: Structure, outcome: Outcome) -> Task:
     if task.size > MOST_WEIGHTS or max(task.widths) > MOST_WIDTH:
         raise ValueError(
             f"the network has {task.size} weights in layers of up to {max(task.widths)}; at most "
-            f"{MOST_WEIGHTS} weights and layers of {MOST_WIDTH} can be fitted. Ask for fewer hidden units, or "
-            "leave columns out."
+            f"{MOST_WEIGHTS} weights and layers of {MOST_WIDTH} can be fitted. Ask for fewer hidden units, "
+            "or leave columns out."
         )
     return task
 
@@ -134,8 +134,8 @@ def _hidden(estimator: Any, records: int) -> tuple[int, ...]:
         layers = tuple(layers)
     except TypeError:
         layers = (None,)
-    good = all(isinstance(units, Integral) and not isinstance(units, bool) and units >= 1 for units in layers)
-    if not good:
+    good = all(isinstance(units, Integral) and not isinstance(units, bool) for units in layers)
+    if not good or any(int(units) < 1 for units in layers):  # pyright: ignore[reportArgumentType]
         raise ValueError(
             "hidden must be the number of units of each hidden layer, such as (50,) or (20, 20), () for a "
             f"linear model, or None for a default; not {hidden!r}."
@@ -168,19 +168,20 @@ def _scalings(estimator: Any, columns: int, outcome: Outcome) -> tuple[Scaling |
         raise ValueError("give either public_scaling or bounds, not both: each says how columns are scaled.")
     try:
         pairs = list(declared) if regression else [declared[0] if len(declared) == 1 else declared]
-        found = [_standard(*pair, size) for pair, size in zip(pairs, (columns, 1), strict=False)]
+        found = [_standard(pair, size) for pair, size in zip(pairs, (columns, 1), strict=False)]
     except (TypeError, ValueError):
         found = []
     if len(found) != (2 if regression else 1):
         wanted = "((centre, scale), (target_centre, target_scale))" if regression else "(centre, scale)"
         raise ValueError(
-            f"public_scaling must be {wanted}: finite numbers, one or {columns} for the features, with scales "
-            "that are positive."
+            f"public_scaling must be {wanted}: finite numbers, one or {columns} for the features, with "
+            "scales that are positive."
         )
     return found[0], found[1] if regression else no_scaling(1), True
 
 
-def _standard(centre: Any, scale: Any, columns: int) -> Scaling:
+def _standard(pair: Any, columns: int) -> Scaling:
+    centre, scale = pair
     middle, unit = (
         np.broadcast_to(np.asarray(part, np.float64), (columns,)).copy() for part in (centre, scale)
     )

@@ -17,16 +17,15 @@ holds: there sum_n g'_n J_n = lambda m, the mean equation of theta = theta_0 + s
 Lambda = lambda + N E[s' J J^T].
 
 *Prior precision.* With a Gamma(a, a / lambda_0) hyper-prior the expected lambda of a layer given q is
-(a + d / 2) / (a / lambda_0 + E|w|^2 / 2), E|w|^2 = |m|^2 + tr(Lambda^-1), less the known noise of m: functions
-of what was released.
+(a + d / 2) / (a / lambda_0 + E|w|^2 / 2), E|w|^2 = |m|^2 + tr(Lambda^-1), less the known noise of m: a
+function of what was released.
 
 *What noise changes.* Each step adds eta^2 sd^2 / K to the variance of m in a coordinate and contracts what
 was there by 1 - eta Lambda / K; the state carries this variance, turned from basis to basis (its diagonal).
 The final mean is an average over the last steps; of the noise's variance it keeps at least the share that an
 average of that many contracting steps leaves.
 
-**Privacy.** Post-processing of what a gate released. This file sees no record, but for `run_open`, which is
-not private.
+**Privacy.** Post-processing of what a gate released. This file sees no record.
 """
 
 import math
@@ -44,7 +43,6 @@ from dpsep.models.glm import Columns
 from dpsep.models.network import Activation
 from dpsep.models.network_factors import (
     Basis,
-    NetworkFactors,
     NetworkPublic,
     Outcome,
     Weights,
@@ -263,7 +261,6 @@ def update(
     batch: Any,
     deviation: Any,
     noise_deviation: Any = 0.0,
-    inputs: jax.Array | None = None,
 ) -> State:
     """One step from released sums.
 
@@ -275,8 +272,6 @@ def update(
         Expected records of a release.
     deviation, noise_deviation
         Standard deviations of the noise of the two, in their units.
-    inputs
-        Scaled inputs that the next basis is taken from; made up where there are none.
     """
     up = settings.records / batch
     clip = clip_of(settings, state)
@@ -301,7 +296,7 @@ def update(
     )
     noise = _noise(settings, state, noise_part, up, noise_deviation)
     moved = state._replace(weights=weights, noise=noise)
-    bases = _bases(shape, settings, weights, state.step + 1, inputs, state.bases)
+    bases = _bases(shape, settings, weights, state.step + 1, state.bases)
     blur = _turn_variance(state.bases, bases, blur)
     prior = state.prior
     if shape.learn_prior:
@@ -321,12 +316,12 @@ def update(
     )
 
 
-def finish(shape: Shape, settings: Settings, state: State, inputs: jax.Array | None = None) -> Result:
+def finish(shape: Shape, settings: Settings, state: State) -> Result:
     """Average the last means, and give the posterior there."""
     weight = jnp.maximum(state.weight, 1.0)
     weights = tuple(part / weight for part in state.average)
     noise = jnp.where(state.weight > 0, state.average_noise / weight, state.noise)
-    bases = _bases(shape, settings, weights, state.step + 1, inputs)
+    bases = _bases(shape, settings, weights, state.step + 1)
     # Of a stationary variance b with memory of one step in 1 / (eta Lambda / K), an average of n keeps this.
     rate = settings.rate * settings.last
     posterior = precisions(settings, state)
@@ -363,43 +358,6 @@ def run(gate: Summed, shape: Shape, settings: Settings, steps: int, seed: int = 
                 gate.deviations.get("noise", 0.0),
             )
         return finish(shape, settings, state)
-
-
-def run_open(
-    shape: Shape, settings: Settings, contribution: NetworkFactors, records: Any, batch: int, seed: int = 0
-) -> State:
-    """Take ``settings.steps`` steps on random batches of records, without a gate: nothing here is private.
-
-    With a finite clip it is clipped SEP: every mean part is clipped as a gate would.
-    """
-    x, y = (jnp.asarray(part) for part in records)
-    return _run_open(shape, jax.tree.map(jnp.asarray, settings), contribution, (x, y), batch, seed)
-
-
-@partial(jax.jit, static_argnames=("shape", "contribution", "batch"))
-def _run_open(
-    shape: Shape, settings: Settings, contribution: NetworkFactors, records: Any, batch: int, seed: Any
-) -> State:
-    x, y = records
-    key = jax.random.key(seed)
-
-    def one(number: Any, state: State) -> State:
-        first, second = jax.random.split(jax.random.fold_in(key, number))
-        rows = jax.random.randint(first, (batch,), 0, len(x))
-        parts = contribution(publish(shape, settings, state), (x[rows], y[rows]))
-        shown = settings.features.apply(x[jax.random.randint(second, (shape.made,), 0, len(x))])
-        noise = parts[1].sum(0) if len(parts) > 1 else None
-        total = _clipped_sum(parts[0], settings.clip)
-        return update(shape, settings, state, total, noise, batch, 0.0, 0.0, shown)
-
-    return jax.lax.fori_loop(0, settings.steps.astype(int), one, init(shape, settings, seed))
-
-
-def _clipped_sum(rows: jax.Array, clip: Any) -> jax.Array:
-    """Sum of rows in units of their clip; as they are where there is none."""
-    norm = jnp.linalg.norm(rows, axis=1, keepdims=True)
-    kept = jnp.where(jnp.isinf(clip), 1.0, jnp.minimum(1.0, 1.0 / jnp.maximum(norm, 1e-30)))
-    return jnp.sum(rows * kept, axis=0)
 
 
 _publish = partial(jax.jit, static_argnums=0)(publish)
@@ -450,22 +408,21 @@ def _bases(
     settings: Settings,
     weights: Weights,
     step: jax.Array,
-    inputs: jax.Array | None = None,
     known: tuple[Basis, ...] | None = None,
 ) -> tuple[Basis, ...]:
-    """Bases at given weights; known ones are kept, but for every tenth step.
+    """Bases at given weights from inputs made up; known ones are kept, but for every tenth step.
 
-    What the likelihood says in them is computed anew at every step where inputs are made up.
+    What the likelihood says in them is computed anew at every step.
     """
-    made = inputs is None
-    if inputs is None:
-        draws = jax.random.normal(jax.random.fold_in(jax.random.key(0), step), (shape.made, shape.widths[0]))
-        inputs = made_inputs(draws, settings.input_half, settings.input_mean)
-    find = partial(bases_of, weights, inputs, shape.activation, shape.outcome)
+    draws = jax.random.normal(jax.random.fold_in(jax.random.key(0), step), (shape.made, shape.widths[0]))
+    inputs = made_inputs(draws, settings.input_half, settings.input_mean)
+
+    def find(old: tuple[Basis, ...] | None) -> tuple[Basis, ...]:
+        return bases_of(weights, inputs, shape.activation, shape.outcome, old)
+
     if known is None:
-        return find()
-    keep = find if made else lambda old: old
-    return jax.lax.cond(step % REFRESH == 0, lambda _: find(), keep, known)
+        return find(None)
+    return jax.lax.cond(step % REFRESH == 0, lambda _: find(None), find, known)
 
 
 REFRESH = 10

@@ -7,9 +7,9 @@ mean m and scaled to N records, one step is
     m      <- m + eta Lambda^-1 ( sum_n g'_n - lambda m ),               each weight's move capped.
 
 *Its interior fixed points are SEP's.* Where nothing is clipped, floored or capped, a fixed point has Lambda =
-lambda + sum_n Lambda_fn and sum_n g'_n = lambda m with g'_n = eta_fn - Lambda_fn m; together theta = theta_0 +
-sum_n theta_fn, the fixed point of the batch form of the paper's equation (4). A batch step with rho = eta =
-B / N is, to first order, B steps of SEP on one record each (Li et al. 2015).
+lambda + sum_n Lambda_fn and sum_n g'_n = lambda m with g'_n = eta_fn - Lambda_fn m; together theta =
+theta_0 + sum_n theta_fn, the fixed point of the batch form of the paper's equation (4). A batch step with
+rho = eta = B / N is, to first order, B steps of SEP on one record each (Li et al. 2015).
 
 *Prior precision.* The prior of a layer's weights is N(0, 1 / lambda), lambda ~ Gamma(a, a / lambda_0). Its
 expectation given q, (a + d / 2) / (a / lambda_0 + E|w|^2 / 2), is a function of q. (A posterior precision

@@ -14,8 +14,8 @@ second moments E[ (B^T d)_i^2 (A^T x)_j^2 I ], I the Fisher information of the o
 approximation with eigenvalues that are exact (Martens and Grosse 2015, George et al. 2018). The last layer
 has one output, so that its block is exact and full.
 
-*Where the basis comes from.* From inputs made up from public numbers (`made_inputs`), or, where nothing is
-private, from records. Only m and the noise precision then are released.
+*Where the basis comes from.* From inputs made up with a mean and covariance that are public or were released
+(`made_inputs`). Only m and the noise precision then are released.
 
 *Whitening.* Contributions are in units K^-1/2 of a public precision K in the same basis: the posterior's,
 raised where the data say little.
@@ -121,7 +121,7 @@ def bases_of(
     outcome: Outcome = "regression",
     known: tuple[Basis, ...] | None = None,
 ) -> tuple[Basis, ...]:
-    """Basis of every layer, from inputs that are made up, or that nothing protects.
+    """Basis of every layer, from inputs that are made up.
 
     Parameters
     ----------

@@ -122,7 +122,9 @@ class Gate:
         self._permit = permit
         self._ticket = permit.claim(mechanism)
         self._sampler = mechanism.sampling.start(self._stream, mechanism.records, permit.made(mechanism))
-        self._reader = Reader(records, capacity_of(self.blocks))
+        # No more room in a chunk than a usual batch needs: chunks are padded.
+        room = self.expected_batch + 4.0 * math.sqrt(self.expected_batch)
+        self._reader = Reader(records, min(capacity_of(self.blocks), 8 * math.ceil(room / 8)))
 
     @property
     def records(self) -> int:
