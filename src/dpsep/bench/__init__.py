@@ -2,7 +2,8 @@
 
 `run` is what ``dpsep bench`` calls. The cases are ``adult`` and ``linear`` (accuracy on public tables),
 ``cost`` (time, compilations, memory), ``coverage`` (do intervals hold the truth as often as they say),
-``mixture`` (growth, accuracy and coverage of mixtures, on made data) and ``network`` (records a second).
+``mixture`` (growth, accuracy and coverage of mixtures, on made data), ``network`` (records a second) and
+``year`` (a network on a made table of the paper's largest shape).
 Tables come from ``$DPSEP_DATA`` or the download cache; rows whose table cannot be had say that they were
 skipped.
 
@@ -13,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-CASES = ("adult", "linear", "cost", "coverage", "mixture", "network")
+CASES = ("adult", "linear", "cost", "coverage", "mixture", "network", "year")
 """The cases, in the order in which they run."""
 
 
@@ -78,6 +79,10 @@ def _case(name: str) -> Callable[[bool], list[dict[str, Any]]]:
         from dpsep.bench import network
 
         return network.network
+    if name == "year":
+        from dpsep.bench import year
+
+        return year.year
     from dpsep.bench import accuracy
 
     return accuracy.adult if name == "adult" else accuracy.linear

@@ -102,7 +102,7 @@ def _child(path: Path, stage: str, *more: object) -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def _peak() -> int:
+def peak_memory() -> int:
     """Peak resident bytes of this process.
 
     Linux's getrusage carries over the peak of the process that started this one; /proc does not.
@@ -179,7 +179,7 @@ def _main(stage: str, path: str, *more: str) -> None:
         assert dpsep.estimators is not None
     if stage == "fit":
         _fit(X, y, bounds)
-    print(json.dumps({"peak": _peak()}))
+    print(json.dumps({"peak": peak_memory()}))
 
 
 if __name__ == "__main__":

@@ -17,8 +17,9 @@ import numpy as np
 
 from dpsep.bench.table import Row, row, spread
 from dpsep.families import DiagonalGaussian, multiply, power, zeros_like
-from dpsep.inference import pbp, sep
+from dpsep.inference import network_diagonal, pbp, sep
 from dpsep.models.concentrated_noise import ConcentratedNoise
+from dpsep.models.glm import Columns
 from dpsep.models.network_model import NetworkRegression
 
 KIN8NM = (7372, 8)
@@ -73,11 +74,7 @@ def speed(shape: tuple[int, int], *, hidden: int, doubles: bool, repeats: int) -
 
 
 def contenders(shape: tuple[int, int], hidden: int) -> dict[str, tuple[Callable[[], Any], int]]:
-    """Return what is timed, by name: an action, and how many records it visits.
-
-    Another method on the same table, such as stochastic EP in batches with all its releases, is one more
-    entry here.
-    """
+    """Return what is timed, by name: an action, and how many records it visits."""
     records = _table(shape)
     model = NetworkRegression((shape[1], hidden, 1), noise_model=ConcentratedNoise())
     prior, means = model.start(seed=0)
@@ -86,6 +83,7 @@ def contenders(shape: tuple[int, int], hidden: int) -> dict[str, tuple[Callable[
         FILTERING: (_filtering(model, start, records), shape[0]),
         "SEP, one record a step": (_sequential(model, prior, start, records), shape[0]),
         **_batches(model, start, records),
+        f"SEP, batches of {BATCH}": _batch_sep(model, records),
     }
 
 
@@ -122,6 +120,18 @@ def _batches(model: NetworkRegression, start: Any, records: Any) -> dict[str, An
     run = jax.jit(lambda posterior, rows: jax.lax.scan(step, posterior, rows)[0])
     name = f"local factors, batches of {whole}"
     return {name: (lambda: run(model.layered(start), cuts), batches * whole)}
+
+
+def _batch_sep(model: NetworkRegression, records: Any) -> tuple[Callable[[], Any], int]:
+    """Stochastic EP in batches with all that belongs to it: factors, step, prior and noise precision."""
+    count, features = records[0].shape
+    batch = min(BATCH, count)
+    zero, one = jnp.zeros(features), jnp.ones(features)
+    columns = Columns(zero - jnp.inf, zero + jnp.inf, zero, one)
+    outcome = Columns(-jnp.inf * one[0], jnp.inf * one[0], zero[0], one[0])
+    steps = count // batch
+    settings = network_diagonal.Settings(columns, outcome, jnp.eye(features), float(count), float(steps))
+    return lambda: network_diagonal.run_open(model, settings, records, batch), steps * batch
 
 
 def _table(shape: tuple[int, int]) -> tuple[jax.Array, jax.Array]:

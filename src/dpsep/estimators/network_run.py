@@ -55,6 +55,8 @@ from dpsep.privacy.sampling import FullBatch, PoissonSampling, Sampling
 from dpsep.privacy.scaling import Scaling
 
 Array = NDArray[np.float64]
+MOST_NUMBERS, LEAST_RATE = 2e8, 0.01
+"""Records times weights that a release reads by default; larger tables are sampled, at this rate at least."""
 LEAST_SCALE = 1e-4
 """Smallest standard deviation that a column is divided by, in units of its bounds: less is a constant."""
 
@@ -90,11 +92,12 @@ class Release(NamedTuple):
 
 
 def sampling_of(task: Task, wanted: Sampling | None) -> Sampling:
-    """Sampling of the fit's releases: gradients read a few records at a time, factors all of them."""
+    """Sampling of the fit's releases: gradients read a few records, factors as many as is feasible."""
     if wanted is not None:
         return wanted
     if task.method == "sep":
-        return FullBatch()
+        rate = MOST_NUMBERS / (task.records * task.size)
+        return FullBatch() if rate >= 1.0 else PoissonSampling(max(rate, LEAST_RATE))
     rate = descent.PRIVATE_DEFAULTS[gradient_method(task)].rate
     assert rate is not None
     return PoissonSampling(rate)
