@@ -51,7 +51,8 @@ class NetworkEstimator(PrivateEstimator):
     public_scaling
         Instead of bounds: a standardisation that is declared to be public (of another table, or as the paper
         takes that of its training data), ``((centre, scale), (target_centre, target_scale))``, each a number
-        or one number a column; a classifier needs the first pair only. Nothing is clamped.
+        or one number a column; a classifier needs the first pair only. In a private fit
+        features are clamped to four scales about their centre.
     relation
         Neighbouring data sets: ``"zero-out"`` or ``"replace-one"``.
     sampling

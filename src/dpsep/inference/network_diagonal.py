@@ -40,6 +40,8 @@ from dpsep.models.network_model import Network
 
 LEAST_NOISE = 1e-6
 """Smallest noise variance, in scaled units."""
+LEAST_PRIOR = 1e-6
+"""Smallest prior precision: weights beyond a thousand belong to columns that should be scaled otherwise."""
 FIRST_PRECISION = 100.0
 """Posterior precision to start from, over the prior's: wide weights would make all outputs alike."""
 
@@ -78,7 +80,7 @@ class Settings(NamedTuple):
     prior_shape: Any = 6.0
     rate: Any = 0.02
     last: Any = 0.05
-    cap: Any = 1.0
+    cap: Any = 0.2
     noise_rate: Any = 0.05
     tail: Any = 0.1
     clip: Any = jnp.inf
@@ -265,7 +267,7 @@ def _prior(model: Network, settings: Settings, mean: jax.Array, precision: jax.A
         size = math.prod(shape)
         square = jnp.sum(mean[used : used + size] ** 2 + 1.0 / precision[used : used + size])
         a = settings.prior_shape
-        level = (a + 0.5 * size) / (a / settings.prior + 0.5 * square)
+        level = jnp.maximum((a + 0.5 * size) / (a / settings.prior + 0.5 * square), LEAST_PRIOR)
         found.append(jnp.broadcast_to(level, (size,)))
         used += size
     return jnp.concatenate(found)
