@@ -14,7 +14,9 @@ of another length, another encoding) is refused as a whole, before any fit and f
 import gzip
 import io
 import sys
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
@@ -37,6 +39,7 @@ __all__ = [
     "as_matrix",
     "check_table",
     "check_types",
+    "quiet",
     "read_table",
     "render_findings",
 ]
@@ -170,7 +173,9 @@ def as_matrix(X: Any) -> tuple[NDArray[np.float64], list[str] | None]:
             "X.reshape(-1, 1), for one record X.reshape(1, -1)"
         )
     if array.dtype.kind == "O":
-        return np.array([[_as_float(cell) for cell in row] for row in array]).reshape(array.shape), None
+        with quiet():
+            cells = [[_as_float(cell) for cell in row] for row in array]
+        return np.array(cells).reshape(array.shape), None
     if array.dtype.kind not in "biuf":
         raise TableError(f"X has type {array.dtype}; {_HOW_TO_DECLARE}")
     with np.errstate(all="ignore"):  # a cell that no double can hold, or a signalling NaN, is no warning
@@ -209,9 +214,17 @@ def _frame_matrix(columns: list[Any], height: int) -> NDArray[np.float64]:
     return matrix
 
 
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Hold back warnings that a cell's own code may give: they would tell on its record."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
 def _as_float(cell: Any) -> float:
     try:
-        return float(cell)
+        return float("nan") if isinstance(cell, complex | np.complexfloating) else float(cell)
     except Exception:  # whatever a cell's own conversion raises would tell on its record
         return float("nan")
 

@@ -17,7 +17,14 @@ from dpsep.estimators.network_run import fit_private, sampling_of
 from dpsep.estimators.network_task import task_of
 from dpsep.estimators.private import PrivateEstimator, arviz_data, statement_of
 from dpsep.estimators.statement import PrivacyStatement
-from dpsep.estimators.structure import Structure, declared_classes, numbers, signs, structure_of
+from dpsep.estimators.structure import (
+    Structure,
+    check_numbers,
+    declared_classes,
+    numbers,
+    signs,
+    structure_of,
+)
 from dpsep.families import Gamma
 from dpsep.models import LearnedNoise, ProbitLikelihood
 from dpsep.models.network_factors import Outcome
@@ -145,8 +152,8 @@ class NetworkEstimator(PrivateEstimator):
             raise ValueError("sample_weight is not supported: a weight would multiply a record's influence.")
         shape = structure_of(X, y)
         self._check_privacy()
-        task = task_of(self, shape, self._outcome)
         leaks = self._collect_leaks(lambda: self._warn_of_leaks(shape, y))
+        task = task_of(self, shape, self._outcome)
         self._keep_names(shape)
         if self.private:
             wanted = None if self.sampling is None else self._sampling()
@@ -156,7 +163,7 @@ class NetworkEstimator(PrivateEstimator):
                 epsilon=float(self.epsilon),
                 delta=float(self.delta),
                 relation=cast(Relation, self.relation),
-                sampling=sampling_of(task, wanted),
+                sampling=sampling_of(task, wanted, cast(Relation, self.relation)),
                 ledger=cast(Ledger | None, as_ledger(self.ledger)),
                 checkpoint=None if self.checkpoint is None else Checkpoint(self.checkpoint),
                 seed=self.random_state,
@@ -292,6 +299,10 @@ class NetworkRegressor(RegressorMixin, NetworkEstimator):
         assert rate is not None
         noise = rate / (shape - 1.0) if shape > 1 else np.inf
         return mean, found.target_scale * np.sqrt(variance + noise)
+
+    def _warn_of_leaks(self, shape: Structure, y: Any) -> None:
+        check_numbers(y)
+        super()._warn_of_leaks(shape, y)
 
     def _target(self, y: Any) -> Array:
         return numbers(y)

@@ -91,13 +91,16 @@ class Release(NamedTuple):
     contribution: Contribution
 
 
-def sampling_of(task: Task, wanted: Sampling | None) -> Sampling:
+def sampling_of(task: Task, wanted: Sampling | None, relation: Relation) -> Sampling:
     """Sampling of the fit's releases: gradients read a few records, factors as many as is feasible."""
     if wanted is not None:
         return wanted
     if task.method == "sep":
         rate = MOST_NUMBERS / (task.records * task.size)
-        return FullBatch() if rate >= 1.0 else PoissonSampling(max(rate, LEAST_RATE))
+        # Replace-one has no tight accountant of sampled batches: what sampling saves, it would cost.
+        if rate >= 1.0 or relation == "replace-one":
+            return FullBatch()
+        return PoissonSampling(max(rate, LEAST_RATE))
     rate = descent.PRIVATE_DEFAULTS[gradient_method(task)].rate
     assert rate is not None
     return PoissonSampling(rate)

@@ -17,7 +17,7 @@ Method = Literal["sep", "vi", "point", "ep", "adf"]
 Covariance = Literal["kronecker", "diagonal"]
 CLAMP = 4.0
 """Scales from their centre that standardised features are clamped to in a private fit: a network goes on in
-straight lines beyond what it has seen, and noise decides where to. (Chosen on a made table of heavy tails.)"""
+straight lines beyond what it has seen, and noise decides where to. Chosen on a made table of heavy tails."""
 MOST_WEIGHTS = 2_000_000
 """Most weights of a network: beyond, one record's factor fills a cache many times over."""
 MOST_WIDTH = 4000
@@ -45,6 +45,8 @@ class Task(NamedTuple):
         Multiple of the default clips; None for the default (or, without privacy, no clip).
     steps
         Number of releases, or without privacy of passes; None for the default.
+    classes
+        How labels are coded, in words: a resumed run must code them alike.
     """
 
     records: int
@@ -59,6 +61,7 @@ class Task(NamedTuple):
     standard: bool
     clip: float | None
     steps: int | None
+    classes: str = ""
 
     @property
     def widths(self) -> tuple[int, ...]:
@@ -102,6 +105,7 @@ def task_of(estimator: Any, shape: Structure, outcome: Outcome) -> Task:
         standard=standard,
         clip=_clip(estimator),
         steps=None if estimator.steps is None else int(estimator.steps),
+        classes=repr(getattr(estimator, "classes_", "")) if outcome == "classification" else "",
     )
     if task.size > MOST_WEIGHTS or max(task.widths) > MOST_WIDTH:
         raise ValueError(

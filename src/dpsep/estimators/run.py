@@ -62,6 +62,8 @@ class Task(NamedTuple):
         Longest step of the mean, as a change of the predictor; infinite for none.
     reach
         How much noise a larger clip may cost (`dpsep.estimators.plan`).
+    classes
+        How labels are coded, in words: a resumed run must code them alike.
     """
 
     likelihood: Any
@@ -76,6 +78,7 @@ class Task(NamedTuple):
     curvature: float
     cap: float
     reach: float = 0.85
+    classes: str = ""
 
     @property
     def dimension(self) -> int:

@@ -15,6 +15,7 @@ from sklearn.utils import assert_all_finite
 from sklearn.utils.multiclass import check_classification_targets
 
 from dpsep.data import TableError, as_matrix, check_types
+from dpsep.data.table import quiet
 from dpsep.privacy.leaks import warn_leak
 from dpsep.privacy.scaling import Scaling, within
 
@@ -151,7 +152,7 @@ def declared_classes(classes: Any, y: Any, *, private: bool, strict: bool) -> ND
         values = np.unique(np.asarray(y))
     else:
         values = np.asarray(list(classes))
-    if values.ndim != 1 or len(values) != 2 or values[0] == values[1]:
+    if values.ndim != 1 or len(values) != 2 or _same(*values):
         found = "declared" if classes is not None else "in the target"
         raise ValueError(
             "Only binary classification is supported. This classifier needs exactly two classes, not the "
@@ -160,38 +161,78 @@ def declared_classes(classes: Any, y: Any, *, private: bool, strict: bool) -> ND
     return values
 
 
+def _same(first: Any, second: Any) -> bool:
+    """Whether two labels cannot be told apart; numbers are compared as doubles, which a target may hold."""
+    try:
+        return bool(first == second) or float(first) == float(second)
+    except (TypeError, ValueError):
+        return bool(first == second)
+
+
 def signs(y: Any, classes: NDArray[Any]) -> Array:
     """Code labels as -1 and +1; an undeclared label becomes NaN, so that its record contributes nothing."""
     labels = _cells(y)
     if labels.dtype.kind != "O":
         with np.errstate(invalid="ignore"):
             return np.where(labels == classes[1], 1.0, np.where(labels == classes[0], -1.0, np.nan))
-    values = [_equals(cell, classes[1]) - _equals(cell, classes[0]) for cell in labels]
+    with quiet():
+        values = [_equals(cell, classes[1]) - _equals(cell, classes[0]) for cell in labels]
     return np.array([value or np.nan for value in values], np.float64)
 
 
 def numbers(y: Any) -> Array:
     """Return the target as doubles; a cell of an object array that is no number becomes NaN."""
-    values = _cells(y)
-    if values.dtype.kind not in "Ofiub":
-        raise TableError(
-            f"the target has type {values.dtype}, which is not numeric; convert it to numbers first."
-        )
-    return as_matrix(values[:, None])[0][:, 0]
+    check_numbers(y)
+    return as_matrix(_cells(y)[:, None])[0][:, 0]
 
 
 def _cells(y: Any) -> NDArray[Any]:
-    """Return a target's values in one dimension, by their declared type; a list has none and gives objects.
+    """Return a target's values in one dimension: a NumPy array as it is, all else as objects, cell by cell.
 
-    NumPy would choose one type for a whole list by looking at it, so that one odd record changed every other.
+    NumPy would choose one type for a list, or for a nullable column, by looking at its cells, so that one odd
+    or missing record changed how every other is read.
     """
-    if hasattr(y, "dtype") or hasattr(y, "__array__"):
+    if isinstance(getattr(y, "dtype", None), np.dtype):
         return np.asarray(y).reshape(-1)
-    cells = list(y)
+    with quiet():
+        cells = _listed(y)
     values = np.empty(len(cells), object)
     for place, cell in enumerate(cells):
-        values[place] = cell
+        values[place] = cell[0] if isinstance(cell, list | tuple) and len(cell) == 1 else cell
     return values
+
+
+def _listed(y: Any) -> list[Any]:
+    """Cells of a column as Python's own objects."""
+    for name in ("to_pylist", "to_list", "tolist"):
+        if hasattr(y, name):
+            return list(getattr(y, name)())
+    if hasattr(y, "iloc"):  # a frame of one column
+        return y.iloc[:, 0].tolist()
+    if hasattr(y, "to_series"):
+        return y.to_series().to_list()
+    if hasattr(y, "__array__"):
+        return np.asarray(y).reshape(-1).tolist()
+    return list(y)
+
+
+def check_numbers(y: Any) -> None:
+    """Refuse a target whose declared type is not numeric, before anything is charged or read."""
+    dtype = getattr(y, "dtype", None)
+    if dtype is None:
+        return
+    if isinstance(dtype, np.dtype):
+        good, name = dtype.kind in "Ofiub", {"U": "text", "S": "bytes", "c": "complex"}.get(dtype.kind, "")
+    else:
+        name = str(dtype)
+        good = not any(word in name.lower() for word in _NOT_NUMBERS)
+    if not good:
+        name = name or dtype.name
+        raise TableError(f"the target has type {name}, which is not numeric; convert it to numbers first.")
+
+
+_NOT_NUMBERS = ("str", "utf8", "date", "time", "duration", "binary", "list", "struct", "categor", "complex")
+"""What marks a declared column type that holds no numbers."""
 
 
 def _equals(cell: Any, label: Any) -> bool:

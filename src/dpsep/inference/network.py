@@ -301,7 +301,9 @@ def update(
     prior = state.prior
     if shape.learn_prior:
         prior = _prior(settings, moved._replace(bases=bases), blur)
-    on = (state.step >= (1.0 - settings.tail) * settings.steps).astype(noise.dtype)
+    # However few steps there are, the last one counts.
+    first = jnp.minimum((1.0 - settings.tail) * settings.steps, settings.steps - 1.0)
+    on = (state.step >= first).astype(noise.dtype)
     average = tuple(old + on * part for old, part in zip(state.average, weights, strict=True))
     return State(
         weights,

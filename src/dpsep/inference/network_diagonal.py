@@ -36,10 +36,12 @@ from dpsep.families import DiagonalGaussian, Gamma
 from dpsep.inference.summed import Summed
 from dpsep.models.glm import Columns
 from dpsep.models.network_diagonal import DiagonalFactors, DiagonalPublic
-from dpsep.models.network_model import Network
+from dpsep.models.network_model import Network, NetworkRegression
 
 LEAST_NOISE = 1e-6
 """Smallest noise variance, in scaled units."""
+CHUNK = 64
+"""Records whose factors are computed at a time without a gate, so that they stay in the processor's cache."""
 LEAST_PRIOR = 1e-6
 """Smallest prior precision: weights beyond a thousand belong to columns that should be scaled otherwise."""
 FIRST_PRECISION = 100.0
@@ -229,15 +231,22 @@ def _run_open(model: Network, settings: Settings, records: Any, batch: int, seed
     contribution = DiagonalFactors(model)
     load = math.sqrt(model.size / len(x))
 
+    bounds = (settings.clip * load, settings.clip * load**2, jnp.inf)
+    chunks = -(-batch // CHUNK)
+
     def one(number: Any, state: State) -> State:
-        rows = jax.random.randint(jax.random.fold_in(key, number), (batch,), 0, len(x))
-        parts = contribution(publish(model, settings, state), (x[rows], y[rows]))
-        sums = [
-            _clipped_sum(part, settings.clip * size)
-            for part, size in zip(parts, (load, load**2), strict=False)
-        ]
-        sums += [part.sum(0) for part in parts[2:]]
-        return update(model, settings, state, tuple(sums), batch)
+        rows = jax.random.randint(jax.random.fold_in(key, number), (chunks, batch // chunks), 0, len(x))
+        public = publish(model, settings, state)
+
+        def add(total: Any, some: jax.Array) -> tuple[Any, None]:
+            parts = contribution(public, (x[some], y[some]))
+            sums = [_clipped_sum(part, bound) for part, bound in zip(parts, bounds, strict=False)]
+            return tuple(old + new for old, new in zip(total, sums, strict=True)), None
+
+        width = [model.size, model.size] + [2] * isinstance(model, NetworkRegression)
+        start = tuple(jnp.zeros(size, state.mean.dtype) for size in width)
+        released, _ = jax.lax.scan(add, start, rows)
+        return update(model, settings, state, released, rows.size)
 
     steps = jnp.asarray(settings.steps).astype(int)
     return jax.lax.fori_loop(0, steps, one, init(model, settings, seed))
