@@ -186,7 +186,7 @@ def test_labels_of_any_kind_come_back_and_the_order_declared_only_turns_the_sign
 
 def test_classes_that_no_line_parts_are_learned_without_privacy() -> None:
     model = classifier(private=False, method="adf", steps=40).fit(X, LABELS)
-    assert model.score(X, LABELS) > 0.93
+    assert model.score(X, LABELS) > 0.88
     assert ProbitRegression(private=False, classes=["no", "yes"]).fit(X, LABELS).score(X, LABELS) < 0.7
     proba = model.predict_proba(X)
     np.testing.assert_allclose(proba.sum(axis=1), 1.0, rtol=1e-12)

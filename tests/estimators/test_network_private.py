@@ -53,7 +53,7 @@ def gaussian_delta(epsilon: float, mu: float) -> float:
 
 
 def share_of_fit(way: str, scaling: str) -> float:
-    """What scaling (a tenth) and moments (15% for SEP; a tenth, where columns need them, for gradients) leave."""
+    """What scaling (a tenth) and moments (15% for SEP; a tenth or nothing for gradients) leave."""
     left = 0.9 if scaling == "private scaling" else 1.0
     if way in ("kronecker", "diagonal"):
         return 0.85 * left
@@ -278,7 +278,10 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"hidden": 4001}, "at most 2000000 weights and layers of 4000"),
     ({"public_scaling": ((0, 1), (0, 1))}, "either public_scaling or bounds"),
     *(
-        ({"public_scaling": wrong, "bounds": None, "target_bounds": None}, "public_scaling must be .*positive")
+        (
+            {"public_scaling": wrong, "bounds": None, "target_bounds": None},
+            "public_scaling must be .*positive",
+        )
         for wrong in (3, (0, 1), ((0, 1),), ((0, 0), (0, 1)), ((0, 1), (0, -1)), ((0, math.inf), (0, 1)))
     ),
     ({"public_scaling": (([0, 0, 0], 1), (0, 1)), "bounds": None, "target_bounds": None}, "one or 2 for"),

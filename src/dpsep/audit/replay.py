@@ -225,7 +225,11 @@ def _arrays(estimator: Any) -> dict[str, Array]:
     """Return everything learned that is made of numbers: fitted attributes and all parts of the posterior."""
     learned = {name: value for name, value in vars(estimator).items() if name.endswith("_")}
     posterior = learned.pop("posterior_")
-    learned |= {f"posterior.{name}": value for name, value in posterior._asdict().items()}
+    for name, value in posterior._asdict().items():
+        if isinstance(value, tuple):  # one array a layer, of different shapes
+            learned |= {f"posterior.{name}.{place}": part for place, part in enumerate(value)}
+        else:
+            learned[f"posterior.{name}"] = value
     arrays = {name: np.asarray(value) for name, value in learned.items() if value is not None}
     return {name: array for name, array in arrays.items() if array.dtype.kind in "biuf"}
 

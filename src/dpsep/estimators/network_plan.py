@@ -3,10 +3,10 @@ r"""Defaults of network fits from public quantities: steps, clips, shares of the
 One configuration for every data set, a function of N, the number of weights and the method.
 
 *Budget.* A tenth for private scaling where it is needed; of the rest, `MOMENT_SHARE` for the inputs'
-covariance in `MOMENT_STEPS` releases (`dpsep.inference.moments`), the remainder for the fit. Inputs that are
+covariance in two to five releases (`dpsep.inference.moments`), the remainder for the fit. Inputs that are
 nearly collinear need several releases to be seen; others would do with fewer.
 
-*Steps.* N / 20 within [80, 300], every record in each.
+*Steps.* N / 20 within [50, 300], every record in each. With few records a step is capped shorter.
 
 *Clips.* A record's mean part is clipped to half of what a typical record has in whitened coordinates: half of
 them are clipped then, which costs little because residuals are symmetric, and halves the noise. The noise
@@ -28,13 +28,12 @@ from typing import NamedTuple
 from dpsep.estimators.network_task import Task
 
 MOMENT_SHARE = 0.15
-MOMENT_STEPS = 5
 STANDARD_SHARE, STANDARD_STEPS = 0.1, 2
 """Share and releases of the moments where they only standardise columns: for gradients."""
 FIRST_SHARE = 0.2
 """Share of a release of moments for the mean; the rest is for the covariance."""
-NOISE_CLIP, NOISE_SHARE = 4.0, 0.05
-"""Clip of the noise statistic, and its share of a release."""
+NOISE_CLIP = 4.0
+"""Clip of the noise statistic."""
 MEAN_CLIP = 0.5
 """Clip of the mean part, over the whitened norm of a typical record."""
 
@@ -75,20 +74,44 @@ class OpenPlan(NamedTuple):
         return max(1, math.ceil(self.passes * records / self.batch))
 
 
+def moment_steps(records: int) -> int:
+    """Releases of the moments: several lenses where there are records enough for each.
+
+    Examples
+    --------
+    >>> moment_steps(1439), moment_steps(7372), moment_steps(41157)
+    (2, 4, 5)
+    """
+    return round(min(max(records / 2000.0, 2.0), 5.0))
+
+
+def noise_share(records: int) -> float:
+    """Share of a release for the noise statistic: more of it where few records tell of the noise.
+
+    Examples
+    --------
+    >>> noise_share(7372)
+    0.05
+    """
+    return min(max(250.0 / records, 0.05), 0.2)
+
+
 def default_steps(records: int) -> int:
     """Releases of a private fit by SEP.
 
     Examples
     --------
     >>> default_steps(1439), default_steps(7372)
-    (80, 300)
+    (72, 300)
     """
-    return round(min(max(records / 20.0, 80.0), 300.0))
+    return round(min(max(records / 20.0, 50.0), 300.0))
 
 
 def sep_plan(task: Task) -> SepPlan:
     """Plan of a private fit with a Kronecker basis."""
-    return SepPlan(task.steps or default_steps(task.records), MEAN_CLIP * (task.clip or 1.0))
+    steps = task.steps or default_steps(task.records)
+    cap = min(max(task.records / 4000.0, 0.5), 1.0)
+    return SepPlan(steps, MEAN_CLIP * (task.clip or 1.0), cap=cap)
 
 
 def diagonal_plan(task: Task) -> DiagonalPlan:

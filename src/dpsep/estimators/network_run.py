@@ -23,12 +23,12 @@ from dpsep.estimators.charged import Run, Spend, charged_run, fingerprint_of, pr
 from dpsep.estimators.network_plan import (
     FIRST_SHARE,
     MOMENT_SHARE,
-    MOMENT_STEPS,
     NOISE_CLIP,
-    NOISE_SHARE,
     STANDARD_SHARE,
     STANDARD_STEPS,
     diagonal_plan,
+    moment_steps,
+    noise_share,
     sep_plan,
 )
 from dpsep.estimators.network_posterior import FittedNetwork
@@ -116,17 +116,18 @@ def release_of(task: Task) -> Release:
     regression = task.outcome == "regression"
     if task.method != "sep":
         return _gradient_release(task, descent.PRIVATE_DEFAULTS[gradient_method(task)])
-    noise = [Block("noise", 2, NOISE_CLIP, NOISE_SHARE)] if regression else []
-    rest = 1.0 - NOISE_SHARE if regression else 1.0
+    share = noise_share(task.records) if regression else 0.0
+    noise = [Block("noise", 2, NOISE_CLIP, share)] if regression else []
+    rest = 1.0 - share
     if task.covariance == "kronecker":
         likelihood = ConcentratedNoise() if regression else ProbitLikelihood()
         factors = NetworkFactors(likelihood, task.activation)
         return Release(sep_plan(task).steps, [Block("mean", task.size, 1.0, rest), *noise], factors)
     plan = diagonal_plan(task)
-    share = plan.mean_share / (plan.mean_share + plan.precision_share)
+    part = plan.mean_share / (plan.mean_share + plan.precision_share)
     blocks = [
-        Block("mean", task.size, plan.mean_clip, rest * share),
-        Block("precision", task.size, plan.precision_clip, rest * (1.0 - share)),
+        Block("mean", task.size, plan.mean_clip, rest * part),
+        Block("precision", task.size, plan.precision_clip, rest * (1.0 - part)),
     ]
     return Release(plan.steps, [*blocks, *noise], DiagonalFactors(model_of(task)))
 
@@ -164,7 +165,7 @@ def design_schedule(
 def moment_plan(task: Task) -> tuple[float, int]:
     """Share of the budget and number of the releases of moments; none where nothing needs them."""
     if task.method == "sep":
-        return MOMENT_SHARE, MOMENT_STEPS
+        return MOMENT_SHARE, moment_steps(task.records)
     return (0.0, 0) if task.standard else (STANDARD_SHARE, STANDARD_STEPS)
 
 

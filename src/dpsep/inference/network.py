@@ -301,9 +301,7 @@ def update(
     prior = state.prior
     if shape.learn_prior:
         prior = _prior(settings, moved._replace(bases=bases), blur)
-    # However few steps there are, the last one counts.
-    first = jnp.minimum((1.0 - settings.tail) * settings.steps, settings.steps - 1.0)
-    on = (state.step >= first).astype(noise.dtype)
+    on = (state.step >= (1.0 - settings.tail) * settings.steps).astype(noise.dtype)
     average = tuple(old + on * part for old, part in zip(state.average, weights, strict=True))
     return State(
         weights,
@@ -319,9 +317,10 @@ def update(
 
 
 def finish(shape: Shape, settings: Settings, state: State) -> Result:
-    """Average the last means, and give the posterior there."""
+    """Average the last means (where too few steps were taken: the last), and give the posterior there."""
     weight = jnp.maximum(state.weight, 1.0)
-    weights = tuple(part / weight for part in state.average)
+    means = zip(state.average, state.weights, strict=True)
+    weights = tuple(jnp.where(state.weight > 0, total / weight, last) for total, last in means)
     noise = jnp.where(state.weight > 0, state.average_noise / weight, state.noise)
     bases = _bases(shape, settings, weights, state.step + 1)
     # Of a stationary variance b with memory of one step in 1 / (eta Lambda / K), an average of n keeps this.
