@@ -32,13 +32,15 @@ class _Guarded(TyperGroup):
 
 
 class Model(StrEnum):
-    """Kinds of regression, and the mixture."""
+    """Kinds of regression, networks, and the mixture."""
 
     auto = "auto"
     linear = "linear"
     logistic = "logistic"
     probit = "probit"
     poisson = "poisson"
+    network = "network"
+    network_classifier = "network-classifier"
     mixture = "mixture"
 
 
@@ -132,6 +134,10 @@ def fit(
         Covariance | None,
         typer.Option(help="Variances within clusters: one a column (diag, the default) or one for all."),
     ] = None,
+    hidden: Annotated[
+        str | None,
+        typer.Option(metavar="H[,H...]", help="Units of each hidden layer of a network; 0 for a linear one."),
+    ] = None,
     schema: SchemaFile = None,
     bounds: Annotated[
         list[str] | None,
@@ -172,6 +178,7 @@ def fit(
             epsilon=epsilon,
             delta=delta,
             model=model.value,
+            hidden=hidden,
             components=components,
             covariance=None if covariance is None else covariance.value,
             schema=schema,

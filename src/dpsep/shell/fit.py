@@ -37,6 +37,7 @@ class Request:
     model: str = "auto"
     components: int | None = None
     covariance: str | None = None
+    hidden: str | None = None
     schema: Path | None = None
     bounds: tuple[str, ...] = ()
     classes: str | None = None
@@ -74,6 +75,10 @@ def run(request: Request) -> None:
 
 
 def _check_options(request: Request) -> None:
+    if request.hidden is not None:
+        if not request.model.startswith("network"):
+            raise CallError(f"--hidden is for --model network, not {request.model}; leave it out.")
+        _hidden(request.hidden)
     if request.private and request.epsilon is None:
         raise CallError(
             "give a privacy budget, such as --epsilon 1, or --no-private for a fit without privacy."
@@ -87,6 +92,21 @@ def _check_options(request: Request) -> None:
     for option, value in (("--components", request.components), ("--covariance", request.covariance)):
         if value is not None:
             raise CallError(f"{option} is for --model mixture, not {request.model}; leave it out.")
+
+
+def _hidden(text: str) -> tuple[int, ...]:
+    """Units of each hidden layer; 0 stands for none."""
+    try:
+        layers = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        layers = (-1,)
+    if layers == (0,):
+        return ()
+    if min(layers) < 1:
+        raise CallError(
+            f"--hidden {text} names no layers; give the units of each, such as 20 or 20,10, or 0 for none."
+        )
+    return layers
 
 
 def _inputs(request: Request, leaks: Leaks) -> Inputs:
@@ -128,10 +148,12 @@ def _remarks(request: Request, inputs: Inputs) -> None:
 
 def _estimator(request: Request, inputs: Inputs, folder: RunFolder) -> Any:
     settings: dict[str, Any] = {"private": request.private, "bounds": inputs.bounds, "strict": request.strict}
-    if inputs.model == "linear":
+    if inputs.model in ("linear", "network"):
         settings["target_bounds"] = inputs.target_bounds
     if inputs.model == "mixture":
         settings |= {"n_components": request.components, "covariance_type": request.covariance or "diag"}
+    if request.hidden is not None:
+        settings["hidden"] = _hidden(request.hidden)
     if inputs.classes is not None:
         settings["classes"] = inputs.classes
     if request.private:
@@ -231,6 +253,9 @@ def _report(estimator: Any, inputs: Inputs, request: Request, leaks: Leaks) -> N
 def _print_tables(
     rows: list[dict[str, Any]], weights: list[float] | None, inputs: Inputs, *, private: bool
 ) -> None:
+    if inputs.model.startswith("network"):
+        _print_layers(rows, inputs, private=private)
+        return
     names = {"name": "coefficient"} if weights is None else {"component": "component", "column": "column"}
     header = (*names.values(), "mean", "sd", "90% interval", "DP noise")
     cells = [
@@ -249,3 +274,18 @@ def _print_tables(
         print_table("Means of the components", header, cells)
         shares = [(str(place), number(weight)) for place, weight in enumerate(weights)]
         print_table("Weights", ("component", "weight"), shares)
+
+
+def _print_layers(rows: list[dict[str, Any]], inputs: Inputs, *, private: bool) -> None:
+    cells = [
+        (
+            str(row["layer"]),
+            str(row["weights"]),
+            number(row["size"]),
+            number(row["sd"]),
+            f"{row['noise_share']:.0%}" if private else "-",
+        )
+        for row in rows
+    ]
+    header = ("layer", "weights", "root mean square", "sd", "DP noise")
+    print_table(f"{MODELS[inputs.model]} of {inputs.schema.target}", header, cells)

@@ -31,9 +31,11 @@ MODELS = {
     "logistic": "LogisticRegression",
     "probit": "ProbitRegression",
     "poisson": "PoissonRegression",
+    "network": "NetworkRegressor",
+    "network-classifier": "NetworkClassifier",
     "mixture": "GaussianMixture",
 }
-CLASSIFIERS = ("logistic", "probit")
+CLASSIFIERS = ("logistic", "probit", "network-classifier")
 
 
 @dataclass
@@ -290,7 +292,7 @@ def _model(model: str, schema: Schema) -> str:
     if outcome.kind == "category" and model not in CLASSIFIERS:
         raise CallError(
             f"the target {outcome.name!r} is a category, which --model {model} cannot predict; "
-            "use logistic or probit, or declare it a number."
+            "use logistic, probit or network-classifier, or declare it a number."
         )
     return model
 
