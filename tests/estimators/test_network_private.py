@@ -10,6 +10,7 @@ from scipy.stats import norm
 
 from dpsep import Ledger, NetworkRegressor, OverBudget
 from dpsep.estimators import network_run
+from dpsep.estimators.network_plan import moment_steps
 from dpsep.privacy.gate import Gate
 from dpsep.privacy.leaks import PrivacyLeakError, PrivacyLeakWarning
 
@@ -18,6 +19,7 @@ from .network_made import (
     BOUNDS,
     KIND,
     PRIVATE_WAYS,
+    ROWS,
     STANDARD,
     STEPS,
     Watched,
@@ -121,8 +123,8 @@ def test_the_noise_of_a_release_is_that_which_was_accounted(monkeypatch: pytest.
     assert len(first) == 60
     draws = np.stack([released["first"] for _, released in first])
     expected = first[0][0]["first"]
-    # Five releases of moments have 15% of the budget, one step of the fit the rest; 20% of one is the mean's.
-    moments = sigma[0] * math.sqrt(5 * 0.85 / 0.15)
+    # Releases of moments have 15% of the budget, one step of the fit the rest; 20% of one is the mean's.
+    moments = sigma[0] * math.sqrt(moment_steps(ROWS) * 0.85 / 0.15)
     assert expected == pytest.approx(moments * 1.25 * math.sqrt(3) / math.sqrt(0.2), rel=1e-9)
     # 177 degrees of freedom: within five of their standard errors.
     assert draws.std(axis=0, ddof=1).mean() == pytest.approx(expected, rel=5 / math.sqrt(2 * 177))

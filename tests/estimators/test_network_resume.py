@@ -10,15 +10,16 @@ import pytest
 from scipy.stats import norm
 
 from dpsep import Ledger
+from dpsep.estimators.network_plan import moment_steps
 from dpsep.estimators.resume import SavedRun
 from dpsep.privacy.checkpoint import CheckpointError
 from dpsep.privacy.gate import Gate
 from dpsep.privacy.leaks import PrivacyLeakWarning
 
-from .network_made import BOUNDS, PRIVATE_WAYS, STANDARD, STEPS, assert_proper, bits, regressor, table
+from .network_made import BOUNDS, PRIVATE_WAYS, ROWS, STANDARD, STEPS, assert_proper, bits, regressor, table
 
 X, Y = table()
-MOMENTS = 5
+MOMENTS = moment_steps(ROWS)
 """Releases of the moments, which come before those of the fit."""
 
 

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsep.estimators.network_plan import default_steps, open_plan
+from dpsep.estimators.network_plan import default_steps, gradient_clip, open_plan
 from dpsep.estimators.network_posterior import FittedNetwork
 from dpsep.estimators.network_run import (
     Inputs,
@@ -117,7 +117,7 @@ def gradient_release(task: Task, defaults: descent.Defaults) -> Release:
     contribution = kind(task.widths, task.activation, task.outcome)
     clip = math.inf
     if task.clip is not None:
-        clip = task.clip * descent.PRIVATE_DEFAULTS[gradient_method(task)].clip
+        clip = gradient_clip(task, descent.PRIVATE_DEFAULTS[gradient_method(task)].clip)
     blocks = descent.blocks_of(contribution.sizes, clip, defaults.noise_clip, defaults.noise_share)
     return Release(task.steps or defaults.steps, blocks, contribution)
 

@@ -27,6 +27,7 @@ from dpsep.estimators.network_plan import (
     STANDARD_SHARE,
     STANDARD_STEPS,
     diagonal_plan,
+    gradient_clip,
     moment_steps,
     noise_share,
     sep_plan,
@@ -301,10 +302,8 @@ def fit_gradients(
 def _gradient_release(task: Task, defaults: descent.Defaults) -> Release:
     kind = VariationalGradient if task.method == "vi" else PointGradient
     contribution = kind(task.widths, task.activation, task.outcome)
-    multiple = task.clip or 1.0
-    blocks = descent.blocks_of(
-        contribution.sizes, multiple * defaults.clip, defaults.noise_clip, defaults.noise_share
-    )
+    clip = gradient_clip(task, defaults.clip)
+    blocks = descent.blocks_of(contribution.sizes, clip, defaults.noise_clip, defaults.noise_share)
     return Release(task.steps or defaults.steps, blocks, contribution)
 
 
