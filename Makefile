@@ -36,7 +36,7 @@ test: lint
 	$(BIN)/pytest --numprocesses 2 --dist worksteal
 
 paper: $(VENV)/.dev
-	$(BIN)/dpsep paper all
+	$(BIN)/dpsep paper all --out dpsep-paper
 
 bench: $(VENV)/.dev
 	$(BIN)/dpsep bench

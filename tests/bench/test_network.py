@@ -25,7 +25,8 @@ def test_every_method_has_a_row_with_its_ratio_to_filtering(
         mine = {row["who"]: row for row in rows if row["case"] == case}
         base = mine.pop(network.FILTERING)
         assert base["ratio"] is None
-        assert set(mine) == {"SEP, one record a step", "local factors, batches of 184"}
+        names = {"SEP, one record a step", "local factors, batches of 184", "SEP, batches of 368"}
+        assert set(mine) == names
         for row in mine.values():
             assert row["unit"] == "records/s"
             assert row["ratio_to"] == network.FILTERING
@@ -41,6 +42,7 @@ def test_what_is_timed_moves_the_posterior_and_counts_the_records_it_visits():
             network.FILTERING: 130,
             "SEP, one record a step": 130,
             "local factors, batches of 92": 92,
+            "SEP, batches of 368": 130,
         }
         model = NetworkRegression((2, 3, 1), noise_model=ConcentratedNoise())
         _, means = model.start(seed=0)
@@ -50,3 +52,4 @@ def test_what_is_timed_moves_the_posterior_and_counts_the_records_it_visits():
         # Every record adds one half to the shape of a noise precision that is well known.
         assert 30 < float(found.noise.shape) < 6 + 65
         assert int(methods["SEP, one record a step"][0]().step) == 130
+        assert int(methods["SEP, batches of 368"][0]().step) == 1
