@@ -11,7 +11,8 @@ import pytest
 
 from dpsep import Ledger, LinearRegression, NetworkRegressor
 from dpsep.data import TableError
-from dpsep.estimators.structure import check_numbers, declared_classes, numbers, signs
+from dpsep.estimators.structure import check_numbers, coding, declared_classes, numbers, signs
+from dpsep.privacy.leaks import PrivacyLeakWarning
 
 BIG = 2**53
 """From here on, doubles do not hold every integer."""
@@ -48,6 +49,65 @@ def test_classes_that_are_equal_as_doubles_are_refused() -> None:
         declared_classes([BIG, BIG + 1], None, private=True, strict=False)
 
 
+@pytest.mark.parametrize("container", ["arrow", "arrow chunks", "pandas", "polars"])
+def test_a_text_that_is_no_text_is_no_label_and_is_not_repeated(container: str) -> None:
+    texts = pa.array([b"no", b"J\xfcrgen", b"yes"]).view(pa.string())
+    target: Any = {
+        "arrow": lambda: texts,
+        "arrow chunks": lambda: pa.chunked_array([texts]),
+        "pandas": lambda: pd.Series(texts, dtype=pd.ArrowDtype(pa.string())),
+        "polars": lambda: pl.Series(pl.from_arrow(texts)),
+    }[container]()
+    found = signs(target, np.array(["no", "yes"]))
+    assert found[[0, 2]].tolist() == [-1.0, 1.0]
+    assert np.isnan(found[1])
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        pd.DataFrame({"dtype": [1.0, 2.0]}),
+        pl.DataFrame({"y": [1.0, 2.0]}),
+        pa.table({"y": [1.0, 2.0]}),
+        pd.Series([1, 2], dtype="Int64", index=["ann", "to_pylist"]),
+        [np.array([1.0]), np.array([2.0])],
+    ],
+)
+def test_a_frame_of_one_column_is_read_as_that_column(frame: Any) -> None:
+    assert numbers(frame).tolist() == [1.0, 2.0]
+
+
+class Holder:
+    """Something that becomes an array by its own code."""
+
+    def __init__(self, cells: Any) -> None:
+        self.cells = cells
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        return np.array(self.cells, dtype)
+
+
+def test_a_target_that_makes_an_array_of_itself_is_warned_of() -> None:
+    model = LinearRegression(bounds=(-1, 1), target_bounds=(-1, 1))
+    with pytest.warns(PrivacyLeakWarning, match="Holder"):
+        model.fit(np.zeros((20, 1)), Holder([0.5] * 20))
+
+
+def test_codings_that_differ_in_the_last_digit_differ() -> None:
+    first, second = (
+        Codes(np.array([0.1234567891, 1.0])),
+        Codes(np.array([0.1234567892, 1.0])),
+    )
+    assert coding(first) != coding(second)
+
+
+class Codes:
+    """An estimator's classes."""
+
+    def __init__(self, classes: Any) -> None:
+        self.classes_ = classes
+
+
 def test_a_list_of_rows_of_one_number_is_read_as_numbers() -> None:
     assert numbers([[1.0], [2.0]]).tolist() == [1.0, 2.0]
 
@@ -76,7 +136,15 @@ def test_warnings_of_cells_do_not_get_out() -> None:
 
 @pytest.mark.parametrize(
     "y",
-    [np.array(["a", "b"]), pl.Series(["a", "b"]), np.array([1j, 2.0]), pd.Series(["a", "b"], dtype="string")],
+    [
+        np.array(["a", "b"]),
+        np.array([1j, 2.0]),
+        pl.Series(["a", "b"]),
+        pd.Series(["a", "b"], dtype="string"),
+        pd.DataFrame({"y": ["a", "b"]}, dtype="string"),
+        pa.array([1, 2**60], pa.timestamp("s")),
+        pa.table({"y": ["a", "b"]}),
+    ],
 )
 def test_a_target_that_is_not_numeric_is_refused_by_its_type(y: Any) -> None:
     with pytest.raises(TableError, match="not numeric"):

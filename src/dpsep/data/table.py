@@ -234,7 +234,8 @@ def _rows_of_lists(X: Any) -> NDArray[Any]:
 
     NumPy would choose one type for all by looking at them, so that one text cell made text of every record.
     """
-    rows = [_cells_of(row) for row in X]
+    with quiet():
+        rows = [_cells_of(row) for row in X]
     if not rows or rows[0] is None:
         return np.empty(0, object)  # not two-dimensional, which the caller refuses
     width = len(rows[0])

@@ -19,7 +19,7 @@ from dpsep.estimators.posterior import Posterior, to_original
 from dpsep.estimators.private import PrivateEstimator, arviz_data, statement_of
 from dpsep.estimators.run import Result, Task, fit_open, fit_private
 from dpsep.estimators.statement import PrivacyStatement
-from dpsep.estimators.structure import Structure, check_numbers, declared_scaling, structure_of
+from dpsep.estimators.structure import Structure, check_numbers, coding, declared_scaling, structure_of
 from dpsep.privacy.checkpoint import Checkpoint
 from dpsep.privacy.ledger import Ledger, as_ledger
 from dpsep.privacy.mechanism import Relation
@@ -203,6 +203,7 @@ class LinearWeights(PrivateEstimator):
         """Warn from structure; a classifier also settles its classes here."""
         if not self._classifier:
             check_numbers(y)
+        self._warn_of_container(y)
         self._warn_of_settings(shape)
 
     def _check_records(self, X: Array, y: Array) -> None:
@@ -234,7 +235,7 @@ class LinearWeights(PrivateEstimator):
             curvature=float(getattr(likelihood, "curvature_guess", 4.0)),
             cap=2.0,
             reach=self._reach,
-            classes=repr(getattr(self, "classes_", "")) if self._classifier else "",
+            classes=coding(self) if self._classifier else "",
         )
 
     def _clip(self) -> float | None:

@@ -209,7 +209,7 @@ class NetworkEstimator(PrivateEstimator):
         return self.posterior_.predictor(np.clip(matrix, -LARGEST, LARGEST))
 
     def _warn_of_leaks(self, shape: Structure, y: Any) -> None:
-        del y
+        self._warn_of_container(y)
         self._warn_of_settings(shape)
 
     def _target(self, y: Any) -> Array:

@@ -250,7 +250,7 @@ def fit_through(
         damping=plan.damping,
         rate=plan.rate,
         last=plan.last,
-        cap=plan.cap,
+        cap=plan.cap if gate.deviations["mean"] > 0 else 1.0,  # short steps are for few and noisy records
         tail=plan.tail,
         start=plan.start,
         clip=plan.clip if task.clip is None or math.isfinite(task.clip) else math.inf,
@@ -438,5 +438,7 @@ def _fingerprint(task: Task, schedule: Schedule, delta: float) -> str:
     settings = {
         "scalings": [None if one is None else [part.tolist() for part in one] for one in scalings],
         "task": [repr(part) for part in task._replace(feature_scaling=None, outcome_scaling=None)],
+        "blocks": [repr(block) for block in (*release_of(task).blocks, *moment_blocks(task))],
+        "plan": repr(sep_plan(task)),
     }
     return fingerprint_of(schedule, delta, settings)

@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsep.estimators.structure import Structure, declared_scaling, no_scaling
+from dpsep.estimators.structure import Structure, coding, declared_scaling, no_scaling
 from dpsep.models.network import Activation
 from dpsep.models.network_factors import Outcome
 from dpsep.privacy.scaling import Scaling
@@ -105,7 +105,7 @@ def task_of(estimator: Any, shape: Structure, outcome: Outcome) -> Task:
         standard=standard,
         clip=_clip(estimator),
         steps=None if estimator.steps is None else int(estimator.steps),
-        classes=repr(getattr(estimator, "classes_", "")) if outcome == "classification" else "",
+        classes=coding(estimator) if outcome == "classification" else "",
     )
     if task.size > MOST_WEIGHTS or max(task.widths) > MOST_WIDTH:
         raise ValueError(

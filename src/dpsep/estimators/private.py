@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from dpsep.data import as_matrix
 from dpsep.estimators.charged import Spend
 from dpsep.estimators.statement import PrivacyStatement, statement
-from dpsep.estimators.structure import Structure, table_shape
+from dpsep.estimators.structure import Structure, is_known, table_shape
 from dpsep.privacy.leaks import PrivacyLeakWarning, warn_leak
 from dpsep.privacy.sampling import FullBatch, PoissonSampling, Sampling
 
@@ -104,6 +104,15 @@ class PrivateEstimator(BaseEstimator):
         for item in caught:
             warnings.warn(item.message, item.category, stacklevel=3)
         return tuple(str(item.message) for item in caught if issubclass(item.category, PrivacyLeakWarning))
+
+    def _warn_of_container(self, y: Any) -> None:
+        """Warn of a target that becomes an array by its own code."""
+        if self.private and not is_known(y):
+            warn_leak(
+                f"the target is a {type(y).__name__}, which makes an array of itself: it may choose one type "
+                "for all records by looking at each. Give a NumPy array, a frame's column or a list.",
+                strict=self.strict,
+            )
 
     def _warn_of_settings(self, shape: Structure) -> None:
         """Warn of a delta above 1/N and of seeded noise."""

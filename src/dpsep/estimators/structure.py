@@ -6,9 +6,12 @@ where classes are not declared they are taken from the target, and a `PrivacyLea
 
 import warnings
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from numbers import Real
+from typing import Any, NamedTuple, cast
 
 import numpy as np
+import polars as pl
+import pyarrow as pa
 from numpy.typing import NDArray
 from sklearn.exceptions import DataConversionWarning
 from sklearn.utils import assert_all_finite
@@ -92,10 +95,13 @@ def _shape(array: Any) -> tuple[int, ...]:
     shape = getattr(array, "shape", None)
     if shape is not None:
         return tuple(shape)
+    if isinstance(array, pa.Array | pa.ChunkedArray):
+        return (len(array),)
     if hasattr(array, "__array__"):
         # Such an object tells its shape only by becoming an array; what its own code raises may name cells.
         try:
-            return tuple(np.asarray(array).shape)
+            with quiet():
+                return tuple(np.asarray(array).shape)
         except Exception:
             raise TypeError(f"a {type(array).__name__} does not become an array of numbers.") from None
     if not isinstance(array, Sequence) or isinstance(array, str | bytes):
@@ -161,12 +167,17 @@ def declared_classes(classes: Any, y: Any, *, private: bool, strict: bool) -> ND
     return values
 
 
+def coding(estimator: Any) -> str:
+    """How a classifier codes its labels, in words."""
+    classes = np.asarray(estimator.classes_)
+    return f"{classes.dtype.str} {classes.tolist()!r}"
+
+
 def _same(first: Any, second: Any) -> bool:
     """Whether two labels cannot be told apart; numbers are compared as doubles, which a target may hold."""
-    try:
-        return bool(first == second) or float(first) == float(second)
-    except (TypeError, ValueError):
-        return bool(first == second)
+    if isinstance(first, Real) and isinstance(second, Real):
+        return float(first) == float(second)
+    return bool(first == second)
 
 
 def signs(y: Any, classes: NDArray[Any]) -> Array:
@@ -186,53 +197,119 @@ def numbers(y: Any) -> Array:
     return as_matrix(_cells(y)[:, None])[0][:, 0]
 
 
+def check_numbers(y: Any) -> None:
+    """Refuse a target whose declared type is not numeric, before anything is charged or read."""
+    column = _column(y)
+    if isinstance(column, pa.Array | pa.ChunkedArray):
+        kinds = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_boolean)
+        good, name = any(kind(column.type) for kind in (*kinds, pa.types.is_null)), str(column.type)
+    elif isinstance(column, pl.Series):
+        dtype = column.dtype
+        good, name = dtype.is_numeric() or dtype in (pl.Boolean, pl.Null, pl.Object), str(dtype)
+    elif isinstance(column, np.ndarray) or _of_pandas(column):
+        dtype = column.dtype
+        dtype = getattr(getattr(dtype, "categories", None), "dtype", dtype)  # of a categorical: its values
+        good, name = dtype.kind in "Ofiub", _KINDS.get(dtype.kind, "text")
+        good = good and not str(dtype).startswith("str")
+    else:
+        return
+    if not good:
+        raise TableError(f"the target has type {name}, which is not numeric; convert it to numbers first.")
+
+
+_KINDS = {"S": "bytes", "c": "complex", "M": "time", "m": "duration", "V": "record"}
+"""Names of types that are no numbers, by NumPy's letter."""
+
+
+def is_known(y: Any) -> bool:
+    """Whether a target's container declares a type, or gives its cells one by one.
+
+    Any other object becomes an array by its own code, which may choose one type for all records by looking
+    at each of them.
+    """
+    column = _column(y)
+    known = (np.ndarray, pl.Series, pa.Array, pa.ChunkedArray, list, tuple)
+    return isinstance(column, known) or _of_pandas(column)
+
+
+def _of_pandas(y: Any) -> bool:
+    """Whether an object is one of pandas', without importing it."""
+    return type(y).__module__.split(".")[0] == "pandas" and hasattr(type(y), "dtype")
+
+
+def _column(y: Any) -> Any:
+    """The one column of a frame; anything else as it is."""
+    if isinstance(y, pl.DataFrame):
+        return y.to_series(0)
+    if isinstance(y, pa.Table | pa.RecordBatch):
+        return y.column(0)
+    if type(y).__module__.split(".")[0] == "pandas" and len(y.shape) == 2:
+        return y.iloc[:, 0]
+    return y
+
+
 def _cells(y: Any) -> NDArray[Any]:
     """Return a target's values in one dimension: a NumPy array as it is, all else as objects, cell by cell.
 
     NumPy would choose one type for a list, or for a nullable column, by looking at its cells, so that one odd
-    or missing record changed how every other is read.
+    or missing record changed how every other is read; and a library's conversion of a whole column may fail
+    at one of its cells, with that cell in its message.
     """
-    if isinstance(getattr(y, "dtype", None), np.dtype):
-        return np.asarray(y).reshape(-1)
+    column = _column(y)
+    if _of_pandas(column) and isinstance(column.dtype, np.dtype):
+        column = column.to_numpy()
+    if isinstance(column, np.ndarray):
+        return column.reshape(-1)
     with quiet():
-        cells = _listed(y)
+        cells = _listed(column)
     values = np.empty(len(cells), object)
     for place, cell in enumerate(cells):
-        values[place] = cell[0] if isinstance(cell, list | tuple) and len(cell) == 1 else cell
+        values[place] = _unwrapped(cell)
     return values
 
 
-def _listed(y: Any) -> list[Any]:
-    """Cells of a column as Python's own objects."""
-    for name in ("to_pylist", "to_list", "tolist"):
-        if hasattr(y, name):
-            return list(getattr(y, name)())
-    if hasattr(y, "iloc"):  # a frame of one column
-        return y.iloc[:, 0].tolist()
-    if hasattr(y, "to_series"):
-        return y.to_series().to_list()
-    if hasattr(y, "__array__"):
-        return np.asarray(y).reshape(-1).tolist()
-    return list(y)
+def _unwrapped(cell: Any) -> Any:
+    """The number in a row of one."""
+    if type(cell) in (list, tuple) and len(cell) == 1:
+        return cell[0]
+    return cell.reshape(-1)[0] if type(cell) is np.ndarray and cell.size == 1 else cell
 
 
-def check_numbers(y: Any) -> None:
-    """Refuse a target whose declared type is not numeric, before anything is charged or read."""
-    dtype = getattr(y, "dtype", None)
-    if dtype is None:
-        return
-    if isinstance(dtype, np.dtype):
-        good, name = dtype.kind in "Ofiub", {"U": "text", "S": "bytes", "c": "complex"}.get(dtype.kind, "")
-    else:
-        name = str(dtype)
-        good = not any(word in name.lower() for word in _NOT_NUMBERS)
-    if not good:
-        name = name or dtype.name
-        raise TableError(f"the target has type {name}, which is not numeric; convert it to numbers first.")
+def _listed(column: Any) -> list[Any]:
+    """Cells of a column as Python's own objects; one that cannot be read is NaN."""
+    if _of_pandas(column):
+        column = _as_arrow(column)
+    elif isinstance(column, pl.Series) and column.dtype != pl.Object:
+        column = column.to_arrow()
+    if isinstance(column, pa.Array | pa.ChunkedArray):
+        column = cast(Any, column)
+        kind = column.type
+        if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind):
+            return column.to_pylist()
+        return [_scalar(cell) for cell in column]
+    return list(column if isinstance(column, list | tuple | pl.Series) else np.asarray(column).reshape(-1))
 
 
-_NOT_NUMBERS = ("str", "utf8", "date", "time", "duration", "binary", "list", "struct", "categor", "complex")
-"""What marks a declared column type that holds no numbers."""
+def _as_arrow(column: Any) -> Any:
+    """A pandas column in Arrow's form, which decodes nothing; cells one by one where it has none."""
+    try:
+        return pa.array(column)
+    except Exception:  # a type without such a form: its cells are read one by one
+        return [_at(column, place) for place in range(len(column))]
+
+
+def _at(column: Any, place: int) -> Any:
+    try:
+        return column.iloc[place] if hasattr(type(column), "iloc") else column[place]
+    except Exception:  # whatever a cell's own reading raises would tell on its record
+        return np.nan
+
+
+def _scalar(cell: Any) -> Any:
+    try:
+        return cell.as_py()
+    except Exception:  # a text that is none, a time out of range: the message would repeat it
+        return np.nan
 
 
 def _equals(cell: Any, label: Any) -> bool:

@@ -82,7 +82,7 @@ class Settings(NamedTuple):
     prior_shape: Any = 6.0
     rate: Any = 0.02
     last: Any = 0.05
-    cap: Any = 0.2
+    cap: Any = 0.5
     noise_rate: Any = 0.05
     tail: Any = 0.1
     clip: Any = jnp.inf
@@ -172,7 +172,8 @@ def update(
     passed = jnp.clip(2.0 * state.step / settings.steps - 1.0, 0.0, 1.0)
     rate = settings.rate * (1.0 - (1.0 - settings.last) * passed)
     precision = (1.0 - rate) * state.precision + rate * (state.prior + precision_part)
-    precision = jnp.maximum(precision, state.prior)
+    # One odd batch must not undo what all others have said.
+    precision = jnp.maximum(precision, jnp.maximum(state.prior, (1.0 - 2.0 * rate) * state.precision))
     move = rate * (mean_part - state.prior * state.mean) / precision
     most = settings.cap * jax.lax.rsqrt(precision)
     mean = state.mean + jnp.clip(move, -most, most)
