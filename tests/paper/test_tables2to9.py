@@ -109,7 +109,7 @@ def test_tables_three_and_four_have_every_source_relation_and_scaling(fitted: li
     expected |= {
         ("DP-SEP", "ours", relation, scaling) for relation in both for scaling in ("public", "private")
     }
-    for name in ("DP-VI", "DP-SEP, default width"):
+    for name in ("DP-VI", "DP-SEP, the paper's width", "DP-VI, the paper's width"):
         expected |= {(name, "ours", relation, "public") for relation in both}
     assert found == expected
     printed = only(rows, source="printed")
