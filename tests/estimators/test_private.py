@@ -25,6 +25,7 @@ class Watched:
     def __init__(self, array: np.ndarray, on_read: Any) -> None:
         self._array, self._on_read = array, on_read
         self.shape = array.shape
+        self.dtype = array.dtype
         self.reads = 0
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:

@@ -206,7 +206,7 @@ def check_numbers(y: Any) -> None:
     elif isinstance(column, pl.Series):
         dtype = column.dtype
         good, name = dtype.is_numeric() or dtype in (pl.Boolean, pl.Null, pl.Object), str(dtype)
-    elif isinstance(column, np.ndarray) or _of_pandas(column):
+    elif _declares(column) or _of_pandas(column):
         dtype = column.dtype
         dtype = getattr(getattr(dtype, "categories", None), "dtype", dtype)  # of a categorical: its values
         good, name = dtype.kind in "Ofiub", _KINDS.get(dtype.kind, "text")
@@ -229,7 +229,12 @@ def is_known(y: Any) -> bool:
     """
     column = _column(y)
     known = (np.ndarray, pl.Series, pa.Array, pa.ChunkedArray, list, tuple)
-    return isinstance(column, known) or _of_pandas(column)
+    return isinstance(column, known) or _of_pandas(column) or _declares(column)
+
+
+def _declares(column: Any) -> bool:
+    """Whether an array of another library declares one of NumPy's types."""
+    return isinstance(getattr(column, "dtype", None), np.dtype)
 
 
 def _of_pandas(y: Any) -> bool:
@@ -258,8 +263,8 @@ def _cells(y: Any) -> NDArray[Any]:
     column = _column(y)
     if _of_pandas(column) and isinstance(column.dtype, np.dtype):
         column = column.to_numpy()
-    if isinstance(column, np.ndarray):
-        return column.reshape(-1)
+    if isinstance(column, np.ndarray) or _declares(column):
+        return np.asarray(column).reshape(-1)
     with quiet():
         cells = _listed(column)
     values = np.empty(len(cells), object)
