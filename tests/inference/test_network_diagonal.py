@@ -114,15 +114,24 @@ def test_a_step_that_leaves_the_finite_numbers_is_not_taken(block: int, bad: flo
                 np.testing.assert_array_equal(value, getattr(start, name))
 
 
-def test_a_weight_moves_by_its_cap_at_most_and_its_precision_stays_above_the_prior() -> None:
+def test_a_weight_moves_by_its_cap_at_most_and_one_batch_does_not_undo_its_precision() -> None:
     with jax.enable_x64(True):
-        config = jax.tree.map(jnp.asarray, settings(cap=0.5))
+        config = jax.tree.map(jnp.asarray, settings(cap=0.5, rate=0.1))
         state = network_diagonal.init(MODEL, config)
         released = (jnp.full(MODEL.size, 1e9), jnp.full(MODEL.size, -1e9))
         found = network_diagonal._update(MODEL, config, state, released, float(ROWS), 0.0)
-        np.testing.assert_array_equal(found.precision, state.prior)
+        np.testing.assert_allclose(found.precision, 0.8 * state.precision, rtol=1e-9)
         expected = 0.5 / np.sqrt(np.asarray(found.precision))
         np.testing.assert_allclose(found.mean - state.mean, expected, rtol=1e-9)
+
+
+def test_a_precision_stays_above_the_prior() -> None:
+    with jax.enable_x64(True):
+        config = jax.tree.map(jnp.asarray, settings(rate=0.5))
+        state = network_diagonal.init(MODEL, config)
+        released = (jnp.zeros(MODEL.size), jnp.full(MODEL.size, -1e9))
+        found = network_diagonal._update(MODEL, config, state, released, float(ROWS), 0.0)
+        np.testing.assert_array_equal(found.precision, state.prior)
 
 
 def test_the_variance_that_noise_causes_is_the_one_that_is_carried() -> None:
