@@ -13,7 +13,8 @@ from sklearn.utils.validation import check_is_fitted
 from dpsep.data import as_matrix
 from dpsep.estimators.network_open import fit_open
 from dpsep.estimators.network_posterior import FittedNetwork
-from dpsep.estimators.network_run import fit_private, sampling_of
+from dpsep.estimators.network_releases import sampling_of
+from dpsep.estimators.network_run import fit_private
 from dpsep.estimators.network_task import task_of
 from dpsep.estimators.private import PrivateEstimator, arviz_data, statement_of
 from dpsep.estimators.statement import PrivacyStatement

@@ -11,25 +11,16 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsep.estimators.columns import own_scaling, several, single
 from dpsep.estimators.network_plan import default_steps, gradient_clip, open_plan
 from dpsep.estimators.network_posterior import FittedNetwork
-from dpsep.estimators.network_run import (
-    Inputs,
-    Release,
-    column_of,
-    columns_of,
-    fit_gradients,
-    fit_through,
-    fitted,
-    gradient_method,
-    model_of,
-)
+from dpsep.estimators.network_releases import gradient_method, gradient_release, model_of
+from dpsep.estimators.network_run import Inputs, fit_gradients, fit_through, fitted
 from dpsep.estimators.network_task import Task
 from dpsep.families import DiagonalGaussian
 from dpsep.inference import descent, ep, network_diagonal, pbp
 from dpsep.models.concentrated_noise import ConcentratedNoise
 from dpsep.models.network_factors import NetworkFactors
-from dpsep.models.network_gradients import PointGradient, VariationalGradient
 from dpsep.models.network_model import Network, NetworkRegression
 from dpsep.models.probit import ProbitLikelihood
 from dpsep.privacy.grid import Block
@@ -59,19 +50,19 @@ def fit_open(task: Task, records: tuple[Array, Array], seed: int) -> FittedNetwo
 def own_inputs(task: Task, records: tuple[Array, Array]) -> Inputs:
     """Maps of the columns, declared or the data's own, and the features' moments."""
     x, y = records
-    features = task.feature_scaling if task.feature_scaling is not None else _own_scaling(x)
-    outcome = task.outcome_scaling if task.outcome_scaling is not None else _own_scaling(y[:, None])
+    features = task.feature_scaling if task.feature_scaling is not None else own_scaling(x)
+    outcome = task.outcome_scaling if task.outcome_scaling is not None else own_scaling(y[:, None])
     if not task.standard:
         # Bounds scale to [-1, 1]; standardise what they leave.
         features = _standard(features, x)
         if task.outcome == "regression":
             outcome = _standard(outcome, y[:, None])
-    columns = columns_of(features)
+    columns = several(features)
     scaled = (np.clip(x, features.low, features.high) - features.centre) / features.scale
     mean = scaled.mean(axis=0)
     values, vectors = np.linalg.eigh(np.cov(scaled.T, bias=True).reshape(task.features, task.features))
     half = vectors * np.sqrt(np.maximum(values, 1e-12))
-    return Inputs(columns, column_of(outcome), mean, half)
+    return Inputs(columns, single(outcome), mean, half)
 
 
 def _fit_diagonal(task: Task, inputs: Inputs, records: tuple[Array, Array], seed: int) -> FittedNetwork:
@@ -105,21 +96,13 @@ def _fit_kronecker(task: Task, inputs: Inputs, records: tuple[Array, Array], see
 
 def _fit_gradients(task: Task, inputs: Inputs, records: tuple[Array, Array], seed: int) -> FittedNetwork:
     defaults = descent.OPEN_DEFAULTS[gradient_method(task)]
-    release = gradient_release(task, defaults)
-    assert defaults.batch is not None
-    gate = OpenBatches(records, release.blocks, release.contribution, defaults.batch, seed)
-    return fit_gradients(gate, task, inputs, defaults, release.steps * gate.steps_per_pass, seed)
-
-
-def gradient_release(task: Task, defaults: descent.Defaults) -> Release:
-    """Blocks and contribution of gradients without privacy; the clip is a multiple of the private one."""
-    kind = VariationalGradient if task.method == "vi" else PointGradient
-    contribution = kind(task.widths, task.activation, task.outcome)
     clip = math.inf
     if task.clip is not None:
         clip = gradient_clip(task, descent.PRIVATE_DEFAULTS[gradient_method(task)].clip)
-    blocks = descent.blocks_of(contribution.sizes, clip, defaults.noise_clip, defaults.noise_share)
-    return Release(task.steps or defaults.steps, blocks, contribution)
+    release = gradient_release(task, defaults, clip)
+    assert defaults.batch is not None
+    gate = OpenBatches(records, release.blocks, release.contribution, defaults.batch, seed)
+    return fit_gradients(gate, task, inputs, defaults, release.steps * gate.steps_per_pass, seed)
 
 
 def _fit_adf(task: Task, inputs: Inputs, records: tuple[Array, Array], seed: int) -> FittedNetwork:
@@ -164,15 +147,7 @@ def _scaled(inputs: Inputs, records: tuple[Array, Array]) -> tuple[Any, Any]:
     return inputs.features.apply(records[0]), inputs.outcome.apply(records[1])  # pyright: ignore
 
 
-def _own_scaling(values: Array) -> Scaling:
-    """Mean and standard deviation of the data itself."""
-    centre, scale = values.mean(axis=0), values.std(axis=0)
-    flat = scale <= 1e-12 * np.maximum(1.0, np.abs(centre))
-    unbounded = np.full(len(centre), np.inf)
-    return Scaling(centre, np.where(flat, 1.0, scale), -unbounded, unbounded)
-
-
 def _standard(scaling: Scaling, values: Array) -> Scaling:
     clamped = np.clip(values, scaling.low, scaling.high)
-    own = _own_scaling(clamped)
+    own = own_scaling(clamped)
     return Scaling(own.centre, own.scale, scaling.low, scaling.high)

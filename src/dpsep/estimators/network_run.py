@@ -19,45 +19,36 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsep.estimators.charged import Run, Spend, charged_run, fingerprint_of, private_scaling_of
+from dpsep.estimators.charged import Run, Spend, charged_run, fingerprint_of
+from dpsep.estimators.columns import released
 from dpsep.estimators.network_plan import (
-    FIRST_SHARE,
-    MOMENT_SHARE,
-    NOISE_CLIP,
-    STANDARD_SHARE,
-    STANDARD_STEPS,
     diagonal_plan,
-    gradient_clip,
-    moment_steps,
-    noise_share,
     sep_plan,
 )
 from dpsep.estimators.network_posterior import FittedNetwork
+from dpsep.estimators.network_releases import (
+    gradient_method,
+    model_of,
+    moment_blocks,
+    moment_plan,
+    release_of,
+)
 from dpsep.estimators.network_task import Task
 from dpsep.estimators.plan import SCALING_SHARE
 from dpsep.estimators.resume import KeptGate
 from dpsep.inference import descent, moments, network, network_diagonal
 from dpsep.inference.summed import Summed
-from dpsep.models.concentrated_noise import ConcentratedNoise
 from dpsep.models.glm import Columns
-from dpsep.models.network_diagonal import DiagonalFactors
-from dpsep.models.network_factors import NetworkFactors, flatten
-from dpsep.models.network_gradients import PointGradient, VariationalGradient
-from dpsep.models.network_model import Network, NetworkClassification, NetworkRegression
-from dpsep.models.probit import ProbitLikelihood
+from dpsep.models.network_factors import flatten
 from dpsep.privacy import scaling as private_scaling
 from dpsep.privacy.accounting import calibrate_schedule
 from dpsep.privacy.checkpoint import Checkpoint
 from dpsep.privacy.gate import Gate, Records, check_blocks
-from dpsep.privacy.grid import Block, Contribution
 from dpsep.privacy.ledger import Ledger
 from dpsep.privacy.mechanism import Mechanism, Relation, Schedule
-from dpsep.privacy.sampling import FullBatch, PoissonSampling, Sampling
-from dpsep.privacy.scaling import Scaling
+from dpsep.privacy.sampling import FullBatch, Sampling
 
 Array = NDArray[np.float64]
-MOST_NUMBERS, LEAST_RATE = 2e8, 0.01
-"""Records times weights that a release reads by default; larger tables are sampled, at this rate at least."""
 LEAST_SCALE = 1e-4
 """Smallest standard deviation that a column is divided by, in units of its bounds: less is a constant."""
 
@@ -84,62 +75,6 @@ class Inputs(NamedTuple):
         return np.linalg.eigh(self.half @ self.half.T)[1]
 
 
-class Release(NamedTuple):
-    """The releases of a fit: how many, their blocks, what each record adds."""
-
-    steps: int
-    blocks: list[Block]
-    contribution: Contribution
-
-
-def sampling_of(task: Task, wanted: Sampling | None, relation: Relation) -> Sampling:
-    """Sampling of the fit's releases: gradients read a few records, factors as many as is feasible."""
-    if wanted is not None:
-        return wanted
-    if task.method == "sep":
-        rate = MOST_NUMBERS / (task.records * task.size)
-        # Replace-one has no tight accountant of sampled batches: what sampling saves, it would cost.
-        if rate >= 1.0 or relation == "replace-one":
-            return FullBatch()
-        return PoissonSampling(max(rate, LEAST_RATE))
-    rate = descent.PRIVATE_DEFAULTS[gradient_method(task)].rate
-    assert rate is not None
-    return PoissonSampling(rate)
-
-
-def gradient_method(task: Task) -> descent.Method:
-    """Name of the method among the gradients'."""
-    return "variational" if task.method == "vi" else "point"
-
-
-def release_of(task: Task) -> Release:
-    """Blocks and contribution of a private fit."""
-    regression = task.outcome == "regression"
-    if task.method != "sep":
-        return _gradient_release(task, descent.PRIVATE_DEFAULTS[gradient_method(task)])
-    share = noise_share(task.records) if regression else 0.0
-    noise = [Block("noise", 2, NOISE_CLIP, share)] if regression else []
-    rest = 1.0 - share
-    if task.covariance == "kronecker":
-        likelihood = ConcentratedNoise() if regression else ProbitLikelihood()
-        factors = NetworkFactors(likelihood, task.activation)
-        return Release(sep_plan(task).steps, [Block("mean", task.size, 1.0, rest), *noise], factors)
-    plan = diagonal_plan(task)
-    part = plan.mean_share / (plan.mean_share + plan.precision_share)
-    blocks = [
-        Block("mean", task.size, plan.mean_clip, rest * part),
-        Block("precision", task.size, plan.precision_clip, rest * (1.0 - part)),
-    ]
-    return Release(plan.steps, [*blocks, *noise], DiagonalFactors(model_of(task)))
-
-
-def model_of(task: Task) -> Network:
-    """The network as a model for records."""
-    if task.outcome == "regression":
-        return NetworkRegression(task.widths, task.activation, ConcentratedNoise())
-    return NetworkClassification(task.widths, task.activation)
-
-
 def design_schedule(
     task: Task, epsilon: float, delta: float, relation: Relation, sampling: Sampling
 ) -> Schedule:
@@ -161,22 +96,6 @@ def design_schedule(
         left *= 1.0 - share
     parts.append(part(sampling, release_of(task).steps, left))
     return calibrate_schedule(epsilon, delta, parts)
-
-
-def moment_plan(task: Task) -> tuple[float, int]:
-    """Share of the budget and number of the releases of moments; none where nothing needs them."""
-    if task.method == "sep":
-        return MOMENT_SHARE, moment_steps(task.records)
-    return (0.0, 0) if task.standard else (STANDARD_SHARE, STANDARD_STEPS)
-
-
-def moment_blocks(task: Task) -> list[Block]:
-    """Blocks of a release of moments."""
-    first, second = moments.clips(task.columns)
-    return [
-        Block("first", task.columns, first, FIRST_SHARE),
-        Block("second", task.columns, second, 1.0 - FIRST_SHARE, "outer"),
-    ]
 
 
 def fit_private(
@@ -299,14 +218,6 @@ def fit_gradients(
     return fitted(task, inputs, kind, found.mean, found.deviation**2, noise=noise)
 
 
-def _gradient_release(task: Task, defaults: descent.Defaults) -> Release:
-    kind = VariationalGradient if task.method == "vi" else PointGradient
-    contribution = kind(task.widths, task.activation, task.outcome)
-    clip = gradient_clip(task, defaults.clip)
-    blocks = descent.blocks_of(contribution.sizes, clip, defaults.noise_clip, defaults.noise_share)
-    return Release(task.steps or defaults.steps, blocks, contribution)
-
-
 def _fit_diagonal(
     gate: Summed, task: Task, inputs: Inputs, steps: int, noise_aware: bool, seed: int
 ) -> FittedNetwork:
@@ -373,18 +284,9 @@ def fitted(
 
 
 def _scalings(task: Task, records: Records, run: Run) -> tuple[Columns, Columns, str]:
-    """Maps of the columns by declared or released bounds."""
-    features, outcome = task.feature_scaling, task.outcome_scaling
-    if features is not None and outcome is not None:
-        source = "declared standardisation" if task.standard else "declared bounds"
-        return columns_of(features), column_of(outcome), source
-    wanted = [part for part, known in zip(records, (features, outcome), strict=True) if known is None]
-    found = private_scaling_of(tuple(wanted), run)
-    if features is None:
-        features = Scaling(*(part[: task.features] for part in found))
-    if outcome is None:
-        outcome = Scaling(*(part[-1:] for part in found))
-    return columns_of(features), column_of(outcome), "private histograms, inside epsilon"
+    """Maps of the columns, and where they come from."""
+    features, outcome, source = released(task.feature_scaling, task.outcome_scaling, records, run)
+    return features, outcome, "declared standardisation" if task.standard else source
 
 
 def _moments(task: Task, records: Records, run: Run, features: Columns, outcome: Columns) -> Inputs:
@@ -418,19 +320,6 @@ def inputs_of(task: Task, features: Columns, outcome: Columns, found: moments.Mo
 def _shifted(columns: Columns, mean: Any, deviation: Any) -> Columns:
     centre = np.asarray(columns.centre) + np.asarray(columns.scale) * mean
     return columns._replace(centre=centre, scale=np.asarray(columns.scale) * deviation)  # pyright: ignore
-
-
-def columns_of(scaling: Scaling) -> Columns:
-    """Map of several columns."""
-    return Columns(scaling.low, scaling.high, scaling.centre, scaling.scale)  # pyright: ignore[reportArgumentType]
-
-
-def column_of(scaling: Scaling) -> Columns:
-    """Map of one column."""
-    low, high, centre, scale = (
-        np.float64(part[0]) for part in (scaling.low, scaling.high, scaling.centre, scaling.scale)
-    )
-    return Columns(low, high, centre, scale)  # pyright: ignore[reportArgumentType]
 
 
 def _fingerprint(task: Task, schedule: Schedule, delta: float) -> str:

@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsep.estimators import natural as natural_update
-from dpsep.estimators.charged import Run, Spend, charged_run, fingerprint_of, private_scaling_of
+from dpsep.estimators.charged import Run, Spend, charged_run, fingerprint_of
+from dpsep.estimators.columns import own_scaling, released, several, single
 from dpsep.estimators.plan import SCALING_SHARE, Plan, plan
 from dpsep.estimators.resume import KeptGate
 from dpsep.families import Gamma
@@ -165,7 +166,7 @@ def fit_private(
 
     def work(run: Run) -> tuple[Result, str]:
         arrays = records()
-        features, outcome, source = _scalings(task, arrays, run)
+        features, outcome, source = released(task.feature_scaling, task.outcome_scaling, arrays, run)
         settings = settings_of(task, features, outcome, chosen.warmup)
         gate = Gate(arrays, run.schedule.parts[-1], blocks, contribution, run.permit, stream=run.stream)
         kept = KeptGate(gate, run.saved, on_step)
@@ -196,9 +197,9 @@ def fit_open(task: Task, records: Records, *, max_iter: int, tolerance: float) -
 
 def columns_of(task: Task, records: Records) -> tuple[Columns, Columns]:
     """Maps of the columns for a fit without privacy: declared, or from the data itself."""
-    features = task.feature_scaling or _own_scaling(records[0])
-    outcome = task.outcome_scaling or _own_scaling(records[1][:, None])
-    return _columns(features), _column(outcome)
+    features = task.feature_scaling or own_scaling(records[0])
+    outcome = task.outcome_scaling or own_scaling(records[1][:, None])
+    return several(features), single(outcome)
 
 
 def _open_plan(task: Task) -> Plan:
@@ -247,49 +248,6 @@ def settings_of(task: Task, features: Columns, outcome: Columns, warmup: int) ->
         warmup=warmup,
         cap=math.inf if known or learned else task.cap * math.sqrt(task.records * task.curvature),
     )
-
-
-def _scalings(task: Task, records: Records, run: Run) -> tuple[Columns, Columns, str]:
-    """Maps of the columns: declared, or released (and kept) through a gate."""
-    if len(run.schedule.parts) == 1:
-        assert task.feature_scaling is not None
-        assert task.outcome_scaling is not None
-        return _columns(task.feature_scaling), _column(task.outcome_scaling), "declared bounds"
-    wanted = []
-    if task.feature_scaling is None:
-        wanted.append(records[0])
-    if task.outcome_scaling is None:
-        wanted.append(records[1])
-    found = private_scaling_of(tuple(wanted), run)
-    features, outcome = task.feature_scaling, task.outcome_scaling
-    if features is None:
-        features = Scaling(*(part[: task.features] for part in found))
-    if outcome is None:
-        outcome = Scaling(*(part[-1:] for part in found))
-    return _columns(features), _column(outcome), "private histograms, inside epsilon"
-
-
-def _columns(scaling: Scaling) -> Columns:
-    return Columns(scaling.low, scaling.high, scaling.centre, scaling.scale)  # pyright: ignore[reportArgumentType]
-
-
-def _column(scaling: Scaling) -> Columns:
-    low, high, centre, scale = (
-        np.float64(part[0]) for part in (scaling.low, scaling.high, scaling.centre, scaling.scale)
-    )
-    return Columns(low, high, centre, scale)  # pyright: ignore[reportArgumentType]
-
-
-def _own_scaling(values: NDArray[np.floating]) -> Scaling:
-    """Mean and standard deviation of the data itself; for fits that are not private."""
-    with np.errstate(invalid="ignore", over="ignore"):
-        finite = np.where(np.isfinite(values), values, np.nan)
-        usable = np.isfinite(finite).any(axis=0)
-        centre = np.where(usable, np.nanmean(np.where(usable, finite, 0.0), axis=0), 0.0)
-        scale = np.nanstd(np.where(usable, finite, 0.0), axis=0)
-    tiny = scale <= 1e-12 * np.maximum(1.0, np.abs(centre))
-    scale = np.where(tiny | ~np.isfinite(scale), 1.0, scale)
-    return Scaling(centre, scale, np.full_like(centre, -np.inf), np.full_like(centre, np.inf))
 
 
 def _result(task: Task, settings: stable.Settings, state: stable.State) -> Result:

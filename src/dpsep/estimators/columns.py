@@ -1,0 +1,53 @@
+"""Maps of a table's columns: from declared bounds, from bounds released through a gate, or from the data.
+
+**Privacy.** `released` reads records through a gate only; `own_scaling` reads them as they are, for fits that
+are not private.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsep.estimators.charged import Run, private_scaling_of
+from dpsep.models.glm import Columns
+from dpsep.privacy.gate import Records
+from dpsep.privacy.scaling import Scaling
+
+
+def several(scaling: Scaling) -> Columns:
+    """Map of the features."""
+    return Columns(scaling.low, scaling.high, scaling.centre, scaling.scale)  # pyright: ignore[reportArgumentType]
+
+
+def single(scaling: Scaling) -> Columns:
+    """Map of the outcome."""
+    low, high, centre, scale = (
+        np.float64(part[0]) for part in (scaling.low, scaling.high, scaling.centre, scaling.scale)
+    )
+    return Columns(low, high, centre, scale)  # pyright: ignore[reportArgumentType]
+
+
+def released(
+    features: Scaling | None, outcome: Scaling | None, records: Records, run: Run
+) -> tuple[Columns, Columns, str]:
+    """Maps of features and outcome, by declared bounds or by bounds released (and kept), and which it was."""
+    if features is not None and outcome is not None:
+        return several(features), single(outcome), "declared bounds"
+    wanted = [part for part, known in zip(records, (features, outcome), strict=True) if known is None]
+    found = private_scaling_of(tuple(wanted), run)
+    if features is None:
+        features = Scaling(*(part[: records[0].shape[1]] for part in found))
+    if outcome is None:
+        outcome = Scaling(*(part[-1:] for part in found))
+    return several(features), single(outcome), "private histograms, inside epsilon"
+
+
+def own_scaling(values: NDArray[np.floating]) -> Scaling:
+    """Mean and standard deviation of the data itself; for fits that are not private."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        finite = np.where(np.isfinite(values), values, np.nan)
+        usable = np.isfinite(finite).any(axis=0)
+        centre = np.where(usable, np.nanmean(np.where(usable, finite, 0.0), axis=0), 0.0)
+        scale = np.nanstd(np.where(usable, finite, 0.0), axis=0)
+    tiny = scale <= 1e-12 * np.maximum(1.0, np.abs(centre))
+    scale = np.where(tiny | ~np.isfinite(scale), 1.0, scale)
+    return Scaling(centre, scale, np.full_like(centre, -np.inf), np.full_like(centre, np.inf))
