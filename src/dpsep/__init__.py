@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dpsep.estimators import (
+        BayesianModel,
         GaussianMixture,
         LinearRegression,
         LogisticRegression,
@@ -16,12 +17,16 @@ if TYPE_CHECKING:
         PoissonRegression,
         ProbitRegression,
     )
+    from dpsep.models.custom import Linear, Normal
     from dpsep.privacy.leaks import PrivacyLeakError, PrivacyLeakWarning
     from dpsep.privacy.ledger import Ledger, LedgerError, OverBudget
 
 __version__ = "0.1.0"
 
 _HOMES = {
+    "BayesianModel": "dpsep.estimators",
+    "Linear": "dpsep.models.custom",
+    "Normal": "dpsep.models.custom",
     "GaussianMixture": "dpsep.estimators",
     "LinearRegression": "dpsep.estimators",
     "LogisticRegression": "dpsep.estimators",
@@ -37,13 +42,16 @@ _HOMES = {
 }
 
 __all__ = [
+    "BayesianModel",
     "GaussianMixture",
     "Ledger",
     "LedgerError",
+    "Linear",
     "LinearRegression",
     "LogisticRegression",
     "NetworkClassifier",
     "NetworkRegressor",
+    "Normal",
     "OverBudget",
     "PoissonRegression",
     "PrivacyLeakError",

@@ -60,6 +60,7 @@ class Spend(NamedTuple):
     epsilon: float
     scaling: str
     secure: bool
+    unit: str = "record"
 
 
 def charged_run(
@@ -72,6 +73,7 @@ def charged_run(
     checkpoint: Checkpoint | None,
     seed: int | None,
     early: Sequence[str] = (),
+    unit: str = "record",
 ) -> tuple[Result, Spend]:
     """Charge a schedule, do the work, and return its result and what it cost.
 
@@ -87,14 +89,16 @@ def charged_run(
         Makes the noise reproducible, and the result not for release.
     early
         Names of what the parts before the fit release, as they are kept.
+    unit
+        Whose privacy is counted: what one row of the gate's arrays is.
     """
     stream = None if seed is None else SeededStream(seed)
     with SavedRun(checkpoint, fingerprint, ledger) as saved:
         if saved.run is None:
-            permit = authorise(ledger, schedule, delta)
+            permit = authorise(ledger, schedule, delta, unit=unit)
             saved.begin(permit.run, secure=stream is None)
         else:
-            permit = _again(saved, schedule, delta, ledger, early, secure=stream is None)
+            permit = _again(saved, schedule, delta, ledger, early, unit, secure=stream is None)
         try:
             result, source = work(Run(permit, permit.schedule, stream, saved))
         except BaseException:
@@ -104,7 +108,7 @@ def charged_run(
         if ledger is not None:
             ledger.finish(permit.run, "finished")
         secure = saved.secure and stream is None
-        return result, Spend(permit, permit.schedule, permit.epsilon, source, secure)
+        return result, Spend(permit, permit.schedule, permit.epsilon, source, secure, unit)
 
 
 def private_scaling_of(wanted: Records, run: Run) -> Scaling:
@@ -134,6 +138,7 @@ def _again(
     delta: float,
     ledger: Ledger | None,
     early: Sequence[str],
+    unit: str,
     *,
     secure: bool,
 ) -> Permit:
@@ -162,7 +167,7 @@ def _again(
         saved.lost = lost
         saved.begin(saved.run, secure=secure)
     permit = authorise_again(
-        ledger, saved.run, _with_extra(schedule, charged), _with_extra(schedule, lost), delta
+        ledger, saved.run, _with_extra(schedule, charged), _with_extra(schedule, lost), delta, unit=unit
     )
     for part in permit.schedule.parts[:-1]:
         permit.count(part, part.steps)

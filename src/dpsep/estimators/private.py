@@ -14,8 +14,17 @@ from sklearn.utils.validation import check_is_fitted
 from dpsep.data import as_matrix
 from dpsep.estimators.charged import Spend
 from dpsep.estimators.statement import PrivacyStatement, statement
-from dpsep.estimators.structure import Structure, is_known, table_shape
-from dpsep.privacy.leaks import PrivacyLeakWarning, warn_leak
+from dpsep.estimators.structure import Structure, check_names, is_known, table_shape
+from dpsep.estimators.upstream import upstream_leaks
+from dpsep.privacy.leaks import (
+    LARGE_EPSILON,
+    PrivacyLeakWarning,
+    large_delta,
+    large_epsilon,
+    seeded_noise,
+    unknown_container,
+    warn_leak,
+)
 from dpsep.privacy.sampling import FullBatch, PoissonSampling, Sampling
 
 
@@ -29,6 +38,7 @@ class PrivateEstimator(BaseEstimator):
     method: str
     steps: int | None
     clip: float | None
+    ledger: Any
     random_state: int | None
     strict: bool
     _methods = ("sep", "ep", "adf")
@@ -82,11 +92,8 @@ class PrivateEstimator(BaseEstimator):
         table_shape(X)
         matrix, names = as_matrix(X)
         known = getattr(self, "feature_names_in_", None)
-        if names is not None and known is not None and list(names) != list(known):
-            raise ValueError(
-                f"The feature names should match those that were passed during fit: {list(known)[:8]}..., "
-                f"not {list(names)[:8]}..."
-            )
+        if names is not None and known is not None:
+            check_names(list(names), list(known))
         if matrix.shape[1] != self.n_features_in_:
             raise ValueError(
                 f"X has {matrix.shape[1]} features, but {type(self).__name__} is expecting "
@@ -108,28 +115,28 @@ class PrivateEstimator(BaseEstimator):
     def _warn_of_container(self, y: Any) -> None:
         """Warn of a target that becomes an array by its own code."""
         if self.private and not is_known(y):
-            warn_leak(
-                f"the target is a {type(y).__name__}, which makes an array of itself: it may choose one type "
-                "for all records by looking at each. Give a NumPy array, a frame's column or a list.",
-                strict=self.strict,
-            )
+            warn_leak(unknown_container(type(y).__name__), strict=self.strict)
 
     def _warn_of_settings(self, shape: Structure) -> None:
-        """Warn of a delta above 1/N and of seeded noise."""
+        """Warn of a budget that promises little, of seeded noise and of what stands around the fit."""
         if not self.private:
             return
+        if self.epsilon > LARGE_EPSILON:
+            warn_leak(large_epsilon(float(self.epsilon)), strict=self.strict)
         if self.delta > 1.0 / shape.records:
-            warn_leak(
-                f"delta={self.delta:g} is above 1/N = {1 / shape.records:.3g}: a mechanism that publishes "
-                "one random record outright would meet it. Choose a smaller delta.",
-                strict=self.strict,
-            )
+            warn_leak(large_delta(float(self.delta), shape.records), strict=self.strict)
         if self.random_state is not None:
-            warn_leak(
-                "random_state fixes the noise of a private fit: whoever knows it can undo the noise. Use it "
-                "for experiments; the result is marked not for release.",
-                strict=self.strict,
-            )
+            warn_leak(seeded_noise(), strict=self.strict)
+        for message in upstream_leaks(self):
+            warn_leak(message, strict=self.strict)
+
+
+def mark_score(tags: Any, *, private: bool) -> Any:
+    """Tell scikit-learn's checks not to expect a good score of a private fit of their few records."""
+    for part in (tags.classifier_tags, tags.regressor_tags):
+        if part is not None:
+            part.poor_score = private
+    return tags
 
 
 def statement_of(spend: Spend, leaks: tuple[str, ...]) -> PrivacyStatement:
@@ -140,6 +147,7 @@ def statement_of(spend: Spend, leaks: tuple[str, ...]) -> PrivacyStatement:
         epsilon=spend.epsilon,
         scaling=spend.scaling,
         secure=spend.secure,
+        unit=spend.unit,
         leaks=leaks,
     )
 

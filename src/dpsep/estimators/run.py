@@ -105,9 +105,15 @@ class Result(NamedTuple):
 
 
 def design_schedule(
-    task: Task, epsilon: float, delta: float, relation: Relation, sampling: Sampling
+    task: Any, epsilon: float, delta: float, relation: Relation, sampling: Sampling
 ) -> tuple[Schedule, Plan]:
-    """Calibrate the releases of a fit, and of private scaling before it if bounds are missing."""
+    """Calibrate the releases of a fit, and of private scaling before it if bounds are missing.
+
+    Parameters
+    ----------
+    task
+        A `Task`, or another description with the same numbers: records, dimension, scalings, clip, steps.
+    """
     scaled = task.feature_scaling is None or task.outcome_scaling is None
     budget = 1.0 - SCALING_SHARE if scaled else 1.0
     sensitivity = 1.0 if relation == "zero-out" else 2.0

@@ -54,8 +54,8 @@ class PrivacyStatement:
     def sentence(self) -> str:
         """Return the statement in plain words."""
         other = {
-            "zero-out": "had that record been left blank",
-            "replace-one": "had that record been any other",
+            "zero-out": f"had that {self.unit} been left blank",
+            "replace-one": f"had that {self.unit} been any other",
         }[self.relation]
         text = (
             f"This result is ({self.epsilon:.4g}, {self.delta:.4g})-differentially private for each "
@@ -79,6 +79,7 @@ def statement(
     scaling: str,
     secure: bool,
     leaks: tuple[str, ...],
+    unit: str = "record",
 ) -> PrivacyStatement:
     """Return the statement of a finished run; its fit is the last part of the schedule."""
     fit = schedule.parts[-1]
@@ -86,7 +87,7 @@ def statement(
         epsilon=epsilon,
         delta=permit.delta,
         relation=schedule.relation,
-        unit="record",
+        unit=unit,
         sampling=fit.sampling.describe(),
         sigma=fit.sigma,
         steps=fit.steps,

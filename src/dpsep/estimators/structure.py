@@ -19,7 +19,7 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from dpsep.data import TableError, as_matrix, check_types
 from dpsep.data.table import quiet
-from dpsep.privacy.leaks import warn_leak
+from dpsep.privacy.leaks import undeclared_classes, warn_leak
 from dpsep.privacy.scaling import Scaling, within
 
 Array = NDArray[np.float64]
@@ -67,6 +67,15 @@ def structure_of(X: Any, y: Any) -> Structure:
     return found
 
 
+def check_cells(X: Any) -> None:
+    """Refuse an object cell that is no number, as scikit-learn does; for fits without privacy only.
+
+    Under privacy such a cell makes its record a zero contribution, because an error would tell on it.
+    """
+    if getattr(getattr(X, "dtype", None), "kind", "") == "O":
+        np.asarray(X, np.float64)  # raises TypeError or ValueError at such a cell
+
+
 def table_shape(X: Any) -> tuple[int, int]:
     """Rows and columns of a table, from its metadata; other shapes and complex cells are refused."""
     shape = _shape(X)
@@ -88,6 +97,21 @@ def _names(X: Any) -> tuple[str, ...] | None:
     if names is None or not all(isinstance(name, str) for name in names):
         return None
     return tuple(str(name) for name in names)
+
+
+def check_names(names: Sequence[str], known: Sequence[str]) -> None:
+    """Refuse columns other than those of the fit, in scikit-learn's words."""
+    if list(names) == list(known):
+        return
+    unseen, missing = sorted(set(names) - set(known)), sorted(set(known) - set(names))
+    text = "The feature names should match those that were passed during fit.\n"
+    for what, columns in (("unseen at fit time", unseen), ("seen at fit time, yet now missing", missing)):
+        if columns:
+            more = ["..."] if len(columns) > 5 else []
+            text += f"Feature names {what}:\n" + "".join(f"- {name}\n" for name in columns[:5] + more)
+    if not unseen and not missing:
+        text += "Feature names must be in the same order as they were in fit.\n"
+    raise ValueError(text)
 
 
 def _shape(array: Any) -> tuple[int, ...]:
@@ -147,11 +171,7 @@ def declared_classes(classes: Any, y: Any, *, private: bool, strict: bool) -> ND
     """Return the two classes, declared or (a leak under privacy) read off the target."""
     if classes is None:
         if private:
-            warn_leak(
-                "classes are not declared, so they are read off the target outside the privacy guarantee. "
-                "Declare them: classes=[negative, positive].",
-                strict=strict,
-            )
+            warn_leak(undeclared_classes(), strict=strict)
         else:
             assert_all_finite(np.asarray(y), input_name="y")
             check_classification_targets(y)
@@ -164,6 +184,17 @@ def declared_classes(classes: Any, y: Any, *, private: bool, strict: bool) -> ND
             "Only binary classification is supported. This classifier needs exactly two classes, not the "
             f"{len(values)} {found}."
         )
+    return values
+
+
+def declared_labels(classes: Any) -> NDArray[Any]:
+    """Return two or more declared labels, or groups, that can be told apart."""
+    values = np.asarray(list(classes))
+    if values.ndim != 1 or len(values) < 2:
+        raise ValueError(f"declare two or more labels in one list, not an array of shape {values.shape}.")
+    for place, value in enumerate(values):
+        if any(_same(value, other) for other in values[:place]):
+            raise ValueError(f"the label at place {place} is declared twice; declare each once.")
     return values
 
 
@@ -189,6 +220,20 @@ def signs(y: Any, classes: NDArray[Any]) -> Array:
     with quiet():
         values = [_equals(cell, classes[1]) - _equals(cell, classes[0]) for cell in labels]
     return np.array([value or np.nan for value in values], np.float64)
+
+
+def places(y: Any, labels: NDArray[Any]) -> Array:
+    """Code labels by their place among those declared; an undeclared one becomes NaN."""
+    cells = _cells(y)
+    found = np.full(len(cells), np.nan)
+    with quiet(), np.errstate(invalid="ignore"):
+        for place, label in enumerate(labels):
+            if cells.dtype.kind == "O":
+                same = np.array([_equals(cell, label) for cell in cells], bool)
+            else:
+                same = np.broadcast_to(np.asarray(cells == label), cells.shape)
+            found[same] = place
+    return found
 
 
 def numbers(y: Any) -> Array:

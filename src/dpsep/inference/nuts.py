@@ -104,14 +104,42 @@ def run(
         Number of chains, run side by side.
     """
     x, y = (jnp.asarray(part) for part in records)
+
+    def log_likelihood(w: jax.Array) -> jax.Array:
+        return jnp.sum(likelihood.log_likelihood(x @ w, y))
+
+    return run_joint(log_likelihood, prior, key, draws, warmup, chains)
+
+
+def run_joint(
+    log_likelihood: Any,
+    prior: Gaussian,
+    key: jax.Array,
+    draws: int = 2000,
+    warmup: int = 500,
+    chains: int = 2,
+    start: ArrayLike | None = None,
+) -> Draws:
+    """Sample the posterior of weights with a Gaussian prior and any log-likelihood.
+
+    Parameters
+    ----------
+    log_likelihood
+        Of all records, as a function of the weights.
+    prior, key, draws, warmup, chains
+        As for `run`.
+    start
+        Where the search for the mode starts; the prior's mean if left out. A log-likelihood that is not
+        concave needs a start near the mode.
+    """
     centre = prior.mean
 
     def energy(w: jax.Array) -> jax.Array:
         shift = w - centre
-        quadratic = 0.5 * shift @ prior.precision @ shift
-        return quadratic - jnp.sum(likelihood.log_likelihood(x @ w, y))
+        return 0.5 * shift @ prior.precision @ shift - log_likelihood(w)
 
-    return Draws(*_sample(energy, centre, key, draws, warmup, chains))
+    first = centre if start is None else jnp.asarray(start, centre.dtype)
+    return Draws(*_sample(energy, first, key, draws, warmup, chains))
 
 
 def run_mixture(

@@ -61,6 +61,9 @@ class Settings(NamedTuple):
         Fraction of the noise's spectral edge that eigenvalues are raised to.
     cap
         Longest step of the mean, as a length in posterior standard deviations; infinite for none.
+    least
+        Without noise: how far the geometry may shrink in a step, as a ratio. For likelihoods that are not
+        log-concave, whose released precision need not be positive before the mean is near the fixed point.
     """
 
     prior_mean: Array
@@ -73,6 +76,7 @@ class Settings(NamedTuple):
     warmup: int = 0
     floor: float = 0.4
     cap: float = math.inf
+    least: float = 0.0
 
 
 class State(NamedTuple):
@@ -164,7 +168,7 @@ def update(
     fresh = factor @ (up * released["precision"]) @ factor.T / scale
     blur = (factor @ factor.T) * (deviations["precision"] / scale)
     precision, blur = _average(state, fresh, blur, forget=warm)
-    geometry = _floored(precision, blur, state.geometry, settings.floor)
+    geometry = _floored(precision, blur, state.geometry, settings)
     posterior = settings.prior_precision + scale * geometry
     gradient = factor @ (up * released["mean"])
     gradient += settings.prior_precision @ (settings.prior_mean - state.mean)
@@ -251,16 +255,22 @@ def _average(state: State, fresh: Array, blur: Array, *, forget: bool) -> tuple[
     return basis @ mixed @ basis.T, (basis * left) @ basis.T
 
 
-def _floored(precision: Array, blur: Array, before: Array, floor: float) -> Array:
+def _floored(precision: Array, blur: Array, before: Array, settings: Settings) -> Array:
     """Raise what noise hides: eigenvalues relative to min(floor * edge * blur, the geometry before)."""
+    floor = settings.floor
     if not blur.any():
-        return precision
+        return precision if settings.least == 0 else _raised(precision, settings.least * before)
     factor = np.linalg.cholesky(before)
     level, vectors = eigh(_whiten(factor, blur))
     basis = factor @ vectors
     # Never above the geometry before: noise that hides everything must not loosen what is known.
     lowest = (basis * np.minimum(floor * _edge(len(blur)) * level, 1.0)) @ basis.T
-    factor = np.linalg.cholesky((lowest + lowest.T) / 2)
+    return _raised(precision, (lowest + lowest.T) / 2)
+
+
+def _raised(precision: Array, lowest: Array) -> Array:
+    """Raise the eigenvalues of a matrix relative to another to at least one."""
+    factor = np.linalg.cholesky(lowest)
     value, vectors = eigh(_whiten(factor, precision))
     basis = factor @ vectors
     raised = (basis * np.maximum(value, 1.0)) @ basis.T

@@ -122,7 +122,13 @@ def authorise(
 
 
 def authorise_again(
-    ledger: Ledger | None, run: str, before: Schedule, after: Schedule, delta: float
+    ledger: Ledger | None,
+    run: str,
+    before: Schedule,
+    after: Schedule,
+    delta: float,
+    *,
+    unit: str = "record",
 ) -> Permit:
     """Charge what a longer schedule costs beyond the one charged, and return the permit of the longer one.
 
@@ -132,6 +138,8 @@ def authorise_again(
         The schedule that the run has been charged for.
     after
         The same with some releases more. Where both are the same nothing is charged.
+    unit
+        Whose privacy is counted.
 
     Notes
     -----
@@ -150,6 +158,7 @@ def authorise_again(
             epsilon=max(epsilon - before.epsilon(delta), 0.0),
             delta=0.0,
             relation=after.relation,
+            unit=unit,
             event=describe(after, "one release done again"),
             rdp=rdp,
             kind="extra-step",
