@@ -2,6 +2,7 @@
 
 from dpsep.estimators.custom import BayesianModel
 from dpsep.estimators.glm import LinearRegression, LogisticRegression, PoissonRegression, ProbitRegression
+from dpsep.estimators.mixed import MixedClassifier, MixedRegressor
 from dpsep.estimators.mixture import GaussianMixture
 from dpsep.estimators.network import NetworkClassifier, NetworkRegressor
 
@@ -10,6 +11,8 @@ __all__ = [
     "GaussianMixture",
     "LinearRegression",
     "LogisticRegression",
+    "MixedClassifier",
+    "MixedRegressor",
     "NetworkClassifier",
     "NetworkRegressor",
     "PoissonRegression",

@@ -66,6 +66,8 @@ class LinkedTask(NamedTuple):
         What private scaling reads of the arrays: one row a unit.
     reach
         How much noise a larger clip may cost (`dpsep.estimators.plan`).
+    step
+        Most that each weight may move in a step; None for no such bound.
     """
 
     model: Units
@@ -81,6 +83,7 @@ class LinkedTask(NamedTuple):
     unit: str = "record"
     scaling_records: Callable[[Records], Records] = lambda arrays: arrays
     reach: float = 0.85
+    step: Array | None = None
 
     @property
     def dimension(self) -> int:
@@ -154,7 +157,7 @@ def fit_open(task: LinkedTask, records: Records, method: str, seed: int | None) 
     fixed = None
     if method in ("sep", "nuts"):
         gate = OpenGate(records, _blocks(task, _open_plan(task)), LinkedContribution(task.model))
-        fixed = _result(settings, linked.run(gate, settings, task.steps or 200, 1e-9))
+        fixed = _result(settings, linked.run(gate, settings, task.steps or 200, 1e-8))
         if method == "sep":
             return fixed
     with jax.enable_x64(True):
@@ -226,6 +229,7 @@ def _settings(task: LinkedTask, features: Columns, outcome: Columns, warmup: int
         start=task.records * task.information,
         warmup=warmup,
         cap=2.0 * math.sqrt(task.records * information),
+        reach=task.step,
         least=0.05,
     )
 

@@ -163,7 +163,7 @@ def fit_private(
     if natural is not None and task.steps is None:
         task = task._replace(steps=natural_update.STEPS)
     schedule, chosen = design_schedule(task, epsilon, delta, relation, sampling)
-    blocks, contribution = _blocks(task, chosen), _contribution(task)
+    blocks, contribution = blocks_of(task, chosen), contribution_of(task)
     if natural is not None:
         blocks, contribution = natural_update.parts(
             task.likelihood, task.dimension, task.intercept, task.clip
@@ -196,7 +196,7 @@ def fit_private(
 
 def fit_open(task: Task, records: Records, *, max_iter: int, tolerance: float) -> Result:
     """Fit without privacy: SEP, or clipped SEP where a clip is given."""
-    gate = OpenGate(records, _blocks(task, _open_plan(task)), _contribution(task))
+    gate = OpenGate(records, blocks_of(task, open_plan(task)), contribution_of(task))
     settings = settings_of(task, *columns_of(task, records), 0)
     return _result(task, settings, stable.run(gate, settings, max_iter, tolerance))
 
@@ -208,7 +208,7 @@ def columns_of(task: Task, records: Records) -> tuple[Columns, Columns]:
     return several(features), single(outcome)
 
 
-def _open_plan(task: Task) -> Plan:
+def open_plan(task: Task) -> Plan:
     """Clips of the default shape at the multiple asked for; infinite where none was."""
     if task.clip is None:
         chosen = plan(task.records, task.dimension, 1.0, 1e-5, learned_noise=task.learned_noise)
@@ -216,7 +216,8 @@ def _open_plan(task: Task) -> Plan:
     return plan(task.records, task.dimension, 1.0, 1e-5, learned_noise=task.learned_noise, clip=task.clip)
 
 
-def _blocks(task: Task, chosen: Plan) -> list[Block]:
+def blocks_of(task: Task, chosen: Plan) -> list[Block]:
+    """Return the parts of a release."""
     blocks = [
         Block("mean", task.dimension, chosen.mean_clip, chosen.mean_share),
         Block("precision", task.dimension, chosen.precision_clip, chosen.precision_share, "outer"),
@@ -226,7 +227,8 @@ def _blocks(task: Task, chosen: Plan) -> list[Block]:
     return blocks
 
 
-def _contribution(task: Task) -> GLMContribution | LinearContribution:
+def contribution_of(task: Task) -> GLMContribution | LinearContribution:
+    """Return what a record adds to a release."""
     if task.learned_noise:
         return LinearContribution(task.likelihood, task.intercept)
     return GLMContribution(task.likelihood, task.intercept)

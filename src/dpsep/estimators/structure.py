@@ -19,6 +19,7 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from dpsep.data import TableError, as_matrix, check_types
 from dpsep.data.table import quiet
+from dpsep.estimators.upstream import label_coder
 from dpsep.privacy.leaks import undeclared_classes, warn_leak
 from dpsep.privacy.scaling import Scaling, within
 
@@ -45,7 +46,7 @@ def structure_of_table(X: Any) -> Structure:
         raise ValueError(
             f"X has {records} sample(s): a minimum of 2 is required. Check that the table was read whole."
         )
-    return Structure(records, features, _names(X))
+    return Structure(records, features, column_names(X))
 
 
 def structure_of(X: Any, y: Any) -> Structure:
@@ -54,7 +55,7 @@ def structure_of(X: Any, y: Any) -> Structure:
     records = found.records
     if y is None:
         raise ValueError("this estimator requires y to be passed, but the target y is None.")
-    given = target = _shape(y)
+    given = target = shape_of(y)
     if len(target) == 2 and target[1] == 1:
         warnings.warn(
             f"A column-vector y was passed when a 1d array was expected; {given} is read as ({given[0]},).",
@@ -76,9 +77,25 @@ def check_cells(X: Any) -> None:
         np.asarray(X, np.float64)  # raises TypeError or ValueError at such a cell
 
 
+def structure_of_groups(X: Any, y: Any) -> Structure:
+    """Column names of a table in which groups are units; no records are counted.
+
+    How many rows there are is not public then: no error may depend on it but that of unequal lengths.
+    """
+    rows, features = table_shape(X)
+    check_types(X)
+    if features < 1:
+        raise ValueError(f"X has 0 feature(s) (shape=(..., {features})) while a minimum of 1 is required.")
+    if y is None:
+        raise ValueError("this estimator requires y to be passed, but the target y is None.")
+    if shape_of(y) not in ((rows,), (rows, 1)):
+        raise ValueError("X and y differ in their number of rows; y must hold one value for each row.")
+    return Structure(0, features, column_names(X))
+
+
 def table_shape(X: Any) -> tuple[int, int]:
     """Rows and columns of a table, from its metadata; other shapes and complex cells are refused."""
-    shape = _shape(X)
+    shape = shape_of(X)
     if len(shape) != 2:
         raise ValueError(
             f"Expected 2D array, got {len(shape)}D array instead: X must have one row a record and one "
@@ -89,7 +106,7 @@ def table_shape(X: Any) -> tuple[int, int]:
     return int(shape[0]), int(shape[1])
 
 
-def _names(X: Any) -> tuple[str, ...] | None:
+def column_names(X: Any) -> tuple[str, ...] | None:
     """Column names where all are text. An Arrow table's `columns` are its cells: its names are elsewhere."""
     names = getattr(X, "column_names", None)
     if names is None:
@@ -114,7 +131,7 @@ def check_names(names: Sequence[str], known: Sequence[str]) -> None:
     raise ValueError(text)
 
 
-def _shape(array: Any) -> tuple[int, ...]:
+def shape_of(array: Any) -> tuple[int, ...]:
     """Shape of a table; that of a list of rows by the length of the first, which is taken as public."""
     shape = getattr(array, "shape", None)
     if shape is not None:
@@ -173,11 +190,18 @@ def declared_classes(classes: Any, y: Any, *, private: bool, strict: bool) -> ND
         if private:
             warn_leak(undeclared_classes(), strict=strict)
         else:
-            assert_all_finite(np.asarray(y), input_name="y")
-            check_classification_targets(y)
+            _check_labels(y)
         values = np.unique(np.asarray(y))
+        if len(values) != 2:
+            _check_labels(y)
     else:
         values = np.asarray(list(classes))
+        coder = label_coder()
+        if coder is not None and set(values.tolist()) != {0, 1}:
+            raise ValueError(
+                f"{coder} codes labels as 0 and 1 before the fit sees them, so that the declared classes "
+                "would never occur. Give it a target of 0 and 1, and declare classes=[0, 1]."
+            )
     if values.ndim != 1 or len(values) != 2 or _same(*values):
         found = "declared" if classes is not None else "in the target"
         raise ValueError(
@@ -188,14 +212,19 @@ def declared_classes(classes: Any, y: Any, *, private: bool, strict: bool) -> ND
 
 
 def declared_labels(classes: Any) -> NDArray[Any]:
-    """Return two or more declared labels, or groups, that can be told apart."""
+    """Return declared labels, or groups, that can be told apart."""
     values = np.asarray(list(classes))
-    if values.ndim != 1 or len(values) < 2:
-        raise ValueError(f"declare two or more labels in one list, not an array of shape {values.shape}.")
-    for place, value in enumerate(values):
-        if any(_same(value, other) for other in values[:place]):
-            raise ValueError(f"the label at place {place} is declared twice; declare each once.")
+    if values.ndim != 1 or len(values) < 1:
+        raise ValueError(f"declare labels in one list, not in an array of shape {values.shape}.")
+    if len(set(values.tolist())) < len(values):
+        raise ValueError("a label is declared twice; declare each once.")
     return values
+
+
+def _check_labels(y: Any) -> None:
+    """Say what is wrong with labels that nobody declared, in scikit-learn's words."""
+    assert_all_finite(np.asarray(y), input_name="y")
+    check_classification_targets(y)
 
 
 def coding(estimator: Any) -> str:
@@ -223,17 +252,17 @@ def signs(y: Any, classes: NDArray[Any]) -> Array:
 
 
 def places(y: Any, labels: NDArray[Any]) -> Array:
-    """Code labels by their place among those declared; an undeclared one becomes NaN."""
-    cells = _cells(y)
-    found = np.full(len(cells), np.nan)
-    with quiet(), np.errstate(invalid="ignore"):
-        for place, label in enumerate(labels):
-            if cells.dtype.kind == "O":
-                same = np.array([_equals(cell, label) for cell in cells], bool)
-            else:
-                same = np.broadcast_to(np.asarray(cells == label), cells.shape)
-            found[same] = place
-    return found
+    """Code labels, or groups, by their place among those declared; an undeclared one becomes NaN."""
+    known = {label: place for place, label in enumerate(np.asarray(labels).tolist())}
+    with quiet():
+        return np.array([_place(cell, known) for cell in _cells(y).tolist()], np.float64)
+
+
+def _place(cell: Any, known: dict[Any, int]) -> float:
+    try:
+        return known.get(cell, np.nan)
+    except Exception:  # whatever a cell's own hash or comparison raises would tell on its record
+        return np.nan
 
 
 def numbers(y: Any) -> Array:

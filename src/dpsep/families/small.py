@@ -79,6 +79,33 @@ def solve(matrix: jax.Array, vector: jax.Array) -> Solved:
     return Solved(jnp.stack(back[::-1], -1), _total([jnp.log(p) for p in pivot]))
 
 
+def inverse_root(matrix: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """A root U of the inverse of each matrix (..., d, d), `U U' = matrix^-1`, and its log determinant.
+
+    Examples
+    --------
+    >>> root, log_determinant = inverse_root(jnp.diag(jnp.array([4.0, 1.0])))
+    >>> root, float(jnp.exp(log_determinant))
+    (Array([[0.5, 0. ],
+           [0. , 1. ]], dtype=float32), 0.5)
+    """
+    d = matrix.shape[-1]
+    if d > LARGEST:
+        factor = _cholesky(matrix)
+        identity = jnp.broadcast_to(jnp.eye(d, dtype=matrix.dtype), matrix.shape)
+        logs = jnp.sum(jnp.log(jnp.diagonal(factor, axis1=-2, axis2=-1)), -1)
+        return jnp.swapaxes(solve_triangular(factor, identity, lower=True), -1, -2), -logs
+    lower, reciprocals, pivots = _factorise(matrix)
+    half = _unit_inverse(lower)
+    scale = [jnp.sqrt(part) for part in reciprocals]
+    zero = jnp.zeros_like(pivots[0])
+    rows = [
+        jnp.stack([zero] * i + [scale[i]] + [half[j][i] * scale[j] for j in range(i + 1, d)], -1)
+        for i in range(d)
+    ]
+    return jnp.stack(rows, -2), -0.5 * _total([jnp.log(pivot) for pivot in pivots])
+
+
 def is_above(matrix: jax.Array, floor: jax.Array | float = 0.0) -> jax.Array:
     """Whether every eigenvalue of each matrix (..., d, d) is above `floor`, up to rounding.
 

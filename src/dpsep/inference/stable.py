@@ -61,6 +61,9 @@ class Settings(NamedTuple):
         Fraction of the noise's spectral edge that eigenvalues are raised to.
     cap
         Longest step of the mean, as a length in posterior standard deviations; infinite for none.
+    reach
+        Most that each weight may move in a step; None for no such bound. For weights that likelihoods are far
+        from quadratic in, such as logarithms of scales.
     least
         Without noise: how far the geometry may shrink in a step, as a ratio. For likelihoods that are not
         log-concave, whose released precision need not be positive before the mean is near the fixed point.
@@ -76,6 +79,7 @@ class Settings(NamedTuple):
     warmup: int = 0
     floor: float = 0.4
     cap: float = math.inf
+    reach: Array | None = None
     least: float = 0.0
 
 
@@ -176,6 +180,8 @@ def update(
     move = np.linalg.solve(damped, gradient)
     length = math.sqrt(float(move @ posterior @ move))
     move *= min(1.0, settings.cap / length) if length > 0 else 1.0
+    if settings.reach is not None:
+        move /= max(1.0, float(np.max(np.abs(move) / settings.reach)))
     spread = np.linalg.solve(damped, factor) * deviations["mean"]
     information, target = _filter(state, state.mean + move, spread, forget=forget)
     mean = np.linalg.solve(information, target) if deviations["mean"] > 0 else state.mean + move

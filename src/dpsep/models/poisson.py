@@ -4,6 +4,9 @@ The tilted moments come from `quadrature`; the mode of the tilted density is in 
 with `w = W(v exp(m + v y))`, Lambert's W, which also equals `v exp(u)`. Because `exp(u) p(y | u) = (y + 1)
 p(y + 1 | u)`, the weight of the likelihood's derivatives sits at the modes for the counts y + 1 and y + 2;
 they are given to the quadrature as well, since they may lie many cavity standard deviations away.
+
+All of this holds for every real y >= 0, with Gamma(y + 1) in the place of y!. Where targets are no counts
+(rates, averages) it is a quasi-likelihood: the score y - exp(u) is right, the spread is the mean by decree.
 """
 
 from dataclasses import dataclass
@@ -21,7 +24,7 @@ _BENDS = (0.005, 0.05, 0.5, 2.0, 6.0, 15.0, 40.0)
 
 @dataclass(frozen=True)
 class PoissonLikelihood:
-    """Counts y = 0, 1, 2, ... with mean exp(u).
+    """Counts y = 0, 1, 2, ... with mean exp(u), or other targets y >= 0 by quasi-likelihood.
 
     Attributes
     ----------
@@ -75,9 +78,9 @@ class PoissonLikelihood:
         return jnp.asarray(y) * u - jnp.exp(u) - gammaln(jnp.asarray(y) + 1.0)
 
     def valid(self, y: ArrayLike) -> jax.Array:
-        """Whether y is finite, whole and not negative."""
+        """Whether y is finite and not negative."""
         y = jnp.asarray(y)
-        return jnp.isfinite(y) & (y >= 0) & (y == jnp.floor(y))
+        return jnp.isfinite(y) & (y >= 0)
 
 
 def lambert_of_exp(z: ArrayLike) -> jax.Array:

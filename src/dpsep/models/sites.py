@@ -24,7 +24,7 @@ without a sum. All have a fixed cost and none draws random numbers.
 
 from collections.abc import Callable
 from functools import cache
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import jax
 import jax.numpy as jnp
@@ -43,7 +43,7 @@ LogLikelihood = Callable[[jax.Array], jax.Array]
 MOST_QUADRATURE = 3
 """Most numbers z for which Gauss-Hermite is offered: the nodes of k numbers are a power of k."""
 _GAUSS_NODES = {2: 15, 3: 9}
-_POINTS = 128
+_POINTS = 32
 _NEWTON = 5
 
 
@@ -163,26 +163,37 @@ def _one(
     return Site(precision[None, None], slope[None], tilted.log_z)
 
 
-def _around(
+def _derivatives(
     log_likelihood: LogLikelihood, mean: jax.Array, root: jax.Array
-) -> tuple[Callable[[jax.Array], jax.Array], jax.Array, jax.Array]:
-    """The log-likelihood in coordinates t, the mode of the tilted density, and the bend I - H there."""
+) -> Callable[[jax.Array], tuple[jax.Array, jax.Array, jax.Array]]:
+    """Value, gradient and Hessian of the log-likelihood in coordinates t, as one function."""
 
-    def value(t: jax.Array) -> jax.Array:
-        return log_likelihood(mean + root @ t)
+    def slope(t: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+        value, gradient = jax.value_and_grad(lambda t: log_likelihood(mean + root @ t))(t)
+        return gradient, (value, gradient)
 
-    def bend(t: jax.Array) -> jax.Array:
-        values, vectors = jnp.linalg.eigh(-jax.hessian(value)(t))
+    def all_three(t: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        hessian, (value, gradient) = jax.jacfwd(slope, has_aux=True)(t)
+        return value, gradient, hessian
+
+    return all_three
+
+
+def _mode(terms: Any, size: int, dtype: Any) -> tuple[jax.Array, jax.Array]:
+    """Mode of the tilted density, nearly, and the bend I - H there."""
+
+    def newton(_: int, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        t = carry[0]
+        _, gradient, hessian = terms(t)
+        values, vectors = jnp.linalg.eigh(-hessian)
         # Where the tilted density is not log-concave the cavity's own width is the guide.
-        return (vectors * (1.0 + jnp.maximum(values, 0.0))) @ vectors.T
-
-    def newton(_: int, t: jax.Array) -> jax.Array:
-        move = jnp.linalg.solve(bend(t), jax.grad(value)(t) - t)
+        bend = (vectors * (1.0 + jnp.maximum(values, 0.0))) @ vectors.T
+        move = vectors @ ((vectors.T @ (gradient - t)) / (1.0 + jnp.maximum(values, 0.0)))
         length = jnp.sqrt(jnp.sum(move**2))
-        return t + move * jnp.minimum(1.0, 3.0 / jnp.maximum(length, 1e-300))
+        return t + move * jnp.minimum(1.0, 3.0 / jnp.maximum(length, 1e-300)), bend
 
-    mode = jax.lax.fori_loop(0, _NEWTON, newton, jnp.zeros_like(mean))
-    return value, mode, bend(mode)
+    start = (jnp.zeros(size, dtype), jnp.eye(size, dtype=dtype))
+    return jax.lax.fori_loop(0, _NEWTON, newton, start)
 
 
 def _by_nodes(
@@ -193,21 +204,21 @@ def _by_nodes(
     points: NDArray[np.float64],
     log_weights: NDArray[np.float64],
 ) -> Site:
-    value, mode, bend = _around(log_likelihood, mean, root)
+    terms = _derivatives(log_likelihood, mean, root)
+    mode, bend = _mode(terms, len(mean), mean.dtype)
     factor = jnp.linalg.cholesky(bend)
     moves = jax.scipy.linalg.solve_triangular(
         factor, jnp.asarray(points, mean.dtype).T, lower=True, trans=1
     ).T
     t = mode + moves
-    values = jax.vmap(value)(t)
+    values, gradients, hessians = jax.vmap(terms)(t)
     logs = values - 0.5 * jnp.sum(t**2, 1) + jnp.asarray(log_weights + 0.5 * np.sum(points**2, 1), mean.dtype)
     top = jnp.max(logs)
     mass = jnp.exp(logs - top)
     total = jnp.sum(mass)
     log_z = top + jnp.log(total) - jnp.sum(jnp.log(jnp.diagonal(factor)))
     weight = mass / total
-    gradients = jax.vmap(jax.grad(value))(t)
-    hessian = jnp.einsum("n,nij->ij", weight, jax.vmap(jax.hessian(value))(t))
+    hessian = jnp.einsum("n,nij->ij", weight, hessians)
     gamma = weight @ gradients
     jitter = _covariance(weight, gradients)
     spread = _covariance(weight, moves)
@@ -215,17 +226,18 @@ def _by_nodes(
     curvature = jnp.where(narrow, -(hessian + jitter), jnp.eye(len(mean)) - spread)
     left = jnp.where(narrow, jnp.eye(len(mean)) - curvature, spread)
     pull = jnp.where(narrow, gamma, weight @ t)
-    precision = jnp.linalg.solve(left, curvature)
-    precision = (precision + precision.T) / 2
-    return Site(precision, jnp.linalg.solve(left, pull) - precision @ offset, log_z)
+    solved = jnp.linalg.solve(left, jnp.concatenate([curvature, pull[:, None]], 1))
+    precision = (solved[:, :-1] + solved[:, :-1].T) / 2
+    return Site(precision, solved[:, -1] - precision @ offset, log_z)
 
 
 def _laplace(log_likelihood: LogLikelihood, mean: jax.Array, root: jax.Array, offset: jax.Array) -> Site:
-    value, mode, bend = _around(log_likelihood, mean, root)
-    precision = -jax.hessian(value)(mode)
-    slope = jax.grad(value)(mode) + precision @ (mode - offset)
-    log_z = value(mode) - 0.5 * jnp.sum(mode**2)
-    return Site(precision, slope, log_z - jnp.sum(jnp.log(jnp.diagonal(jnp.linalg.cholesky(bend)))))
+    terms = _derivatives(log_likelihood, mean, root)
+    mode, bend = _mode(terms, len(mean), mean.dtype)
+    value, gradient, hessian = terms(mode)
+    slope = gradient - hessian @ (mode - offset)
+    log_z = value - 0.5 * jnp.sum(mode**2)
+    return Site(-hessian, slope, log_z - jnp.sum(jnp.log(jnp.diagonal(jnp.linalg.cholesky(bend)))))
 
 
 def _covariance(weight: jax.Array, values: jax.Array) -> jax.Array:

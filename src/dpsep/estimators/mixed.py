@@ -1,0 +1,297 @@
+"""Mixed models with scikit-learn's face: regressions whose intercept and slopes vary by group.
+
+`MixedRegressor` has numbers or counts as targets, `MixedClassifier` two labels. ``unit="record"`` protects
+single records: groups are declared and their random effects are part of the posterior. ``unit="group"``
+protects whole groups, say all visits of a patient: random effects are integrated out inside the gate, and
+only fixed effects and components of variance are released (`dpsep.models.mixed`).
+"""
+
+from typing import Any, Literal
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.utils.validation import check_is_fitted
+
+from dpsep.estimators.mixed_base import MixedEstimator
+from dpsep.estimators.private import mark_score
+from dpsep.estimators.structure import (
+    Structure,
+    declared_classes,
+    declared_scaling,
+    no_scaling,
+    numbers,
+    signs,
+)
+from dpsep.families import Gamma
+from dpsep.models import LearnedNoise, LogisticLikelihood, PoissonLikelihood, ProbitLikelihood
+from dpsep.models.concentrated_noise import ConcentratedNoise
+from dpsep.privacy.scaling import Scaling
+
+Array = NDArray[np.float64]
+
+
+class MixedRegressor(RegressorMixin, MixedEstimator):
+    """Linear or Poisson regression with effects that vary by group.
+
+    Parameters
+    ----------
+    family
+        ``"linear"`` (Gaussian noise, learned) or ``"poisson"`` (counts, log link).
+    target_bounds
+        Public bounds (low, high) of a linear model's target; without them it is scaled privately.
+
+    The other parameters are those of `dpsep.estimators.mixed_base.MixedEstimator`.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> clinic = rng.integers(0, 20, 4000); X = rng.uniform(-1, 1, (4000, 1))
+    >>> y = 1 + 2 * X[:, 0] + 0.5 * rng.standard_normal(20)[clinic] + 0.3 * rng.standard_normal(4000)
+    >>> model = MixedRegressor(groups=20, bounds=(-1, 1), target_bounds=(-5, 5)).fit(X, y, groups=clinic)
+    >>> abs(model.coef_[0] - 2) < 0.2
+    np.True_
+    """
+
+    _families = ("linear", "poisson")
+
+    def __init__(
+        self,
+        family: Literal["linear", "poisson"] = "linear",
+        groups: Any = None,
+        *,
+        slopes: Any = (),
+        random_intercept: bool = True,
+        correlated: bool = False,
+        unit: Literal["record", "group"] = "record",
+        rows_per_group: int | None = None,
+        epsilon: float = 1.0,
+        delta: float = 1e-5,
+        private: bool = True,
+        bounds: Any = None,
+        target_bounds: Any = None,
+        fit_intercept: bool = True,
+        prior_scale: float = 2.0,
+        relation: Any = "zero-out",
+        sampling: Any = "full",
+        clip: float | None = None,
+        steps: int | None = None,
+        noise_aware: bool = True,
+        ledger: Any = None,
+        checkpoint: Any = None,
+        random_state: int | None = None,
+        strict: bool = False,
+    ) -> None:
+        self.family = family
+        self.groups = groups
+        self.slopes = slopes
+        self.random_intercept = random_intercept
+        self.correlated = correlated
+        self.unit = unit
+        self.rows_per_group = rows_per_group
+        self.epsilon = epsilon
+        self.delta = delta
+        self.private = private
+        self.bounds = bounds
+        self.target_bounds = target_bounds
+        self.fit_intercept = fit_intercept
+        self.prior_scale = prior_scale
+        self.relation = relation
+        self.sampling = sampling
+        self.clip = clip
+        self.steps = steps
+        self.noise_aware = noise_aware
+        self.ledger = ledger
+        self.checkpoint = checkpoint
+        self.random_state = random_state
+        self.strict = strict
+
+    def __sklearn_tags__(self) -> Any:
+        """Tell scikit-learn what to expect."""
+        tags = super().__sklearn_tags__()
+        tags.target_tags.positive_only = self.family == "poisson"
+        return mark_score(tags, private=self.private)
+
+    def predict(self, X: Any, groups: Any = None, return_std: bool = False) -> Any:
+        """Predictive mean of each row, and its standard deviation (of a new target) if asked for.
+
+        Parameters
+        ----------
+        X
+            New rows.
+        groups
+            Group of each row. A declared group's own effects are used with ``unit="record"``; a row of
+            another group, or of none, is predicted as one of a new group.
+        return_std
+            Whether to return the standard deviation as well.
+        """
+        mean, variance = self._predictor(X, groups)
+        if self.family == "poisson":
+            with jax.enable_x64(True):
+                found = PoissonLikelihood().predictive(mean, variance)
+            mean, spread = np.asarray(found.mean), np.asarray(found.variance)
+        else:
+            shape, rate = self.posterior_.noise_shape, self.posterior_.noise_rate
+            assert shape is not None
+            assert rate is not None
+            spread = variance + (rate / (shape - 1.0) if shape > 1 else np.inf)
+        return (mean, np.sqrt(spread)) if return_std else mean
+
+    def _likelihood(self, *, narrow: bool) -> Any:
+        if self.family == "linear":
+            return ConcentratedNoise()
+        return PoissonLikelihood("fast" if narrow else "robust")
+
+    def _learned_noise(self) -> bool:
+        return self.family == "linear"
+
+    def _reach(self) -> float:
+        return 2.0 if self.family == "poisson" else 0.85
+
+    def _outcome_scaling(self) -> Scaling | None:
+        if self.family == "poisson":
+            return no_scaling(1)
+        if self.target_bounds is None:
+            return None
+        return declared_scaling(self.target_bounds, 1, "the target")
+
+    def _target(self, y: Any) -> Array:
+        return numbers(y)
+
+    def _check_records(self, X: Array, y: Array) -> None:
+        super()._check_records(X, y)
+        if self.family == "poisson" and (y < 0).any():
+            raise ValueError("Input y holds negative values; Poisson targets are counts, 0 or more.")
+
+    def _log_predictive(self, mean: Any, variance: Any, y: Array) -> Any:
+        if self.family == "poisson":
+            return PoissonLikelihood().log_predictive(mean, variance, y)
+        shape, rate = self.posterior_.noise_shape, self.posterior_.noise_rate
+        noise = Gamma.from_shape_and_rate(np.float64(shape), np.float64(rate))  # pyright: ignore[reportArgumentType]
+        return LearnedNoise().log_predictive(mean, variance, noise, y)
+
+
+class MixedClassifier(ClassifierMixin, MixedEstimator):
+    """Logistic or probit regression with effects that vary by group.
+
+    Parameters
+    ----------
+    family
+        ``"logistic"`` or ``"probit"``.
+    classes
+        The two labels, the negative one first; as in `dpsep.LogisticRegression`.
+
+    The other parameters are those of `dpsep.estimators.mixed_base.MixedEstimator`.
+    """
+
+    _families = ("logistic", "probit")
+    _classifier = True
+
+    def __init__(
+        self,
+        family: Literal["logistic", "probit"] = "logistic",
+        groups: Any = None,
+        *,
+        classes: Any = None,
+        slopes: Any = (),
+        random_intercept: bool = True,
+        correlated: bool = False,
+        unit: Literal["record", "group"] = "record",
+        rows_per_group: int | None = None,
+        epsilon: float = 1.0,
+        delta: float = 1e-5,
+        private: bool = True,
+        bounds: Any = None,
+        fit_intercept: bool = True,
+        prior_scale: float = 2.0,
+        relation: Any = "zero-out",
+        sampling: Any = "full",
+        clip: float | None = None,
+        steps: int | None = None,
+        noise_aware: bool = True,
+        ledger: Any = None,
+        checkpoint: Any = None,
+        random_state: int | None = None,
+        strict: bool = False,
+    ) -> None:
+        self.family = family
+        self.groups = groups
+        self.classes = classes
+        self.slopes = slopes
+        self.random_intercept = random_intercept
+        self.correlated = correlated
+        self.unit = unit
+        self.rows_per_group = rows_per_group
+        self.epsilon = epsilon
+        self.delta = delta
+        self.private = private
+        self.bounds = bounds
+        self.fit_intercept = fit_intercept
+        self.prior_scale = prior_scale
+        self.relation = relation
+        self.sampling = sampling
+        self.clip = clip
+        self.steps = steps
+        self.noise_aware = noise_aware
+        self.ledger = ledger
+        self.checkpoint = checkpoint
+        self.random_state = random_state
+        self.strict = strict
+
+    def __sklearn_tags__(self) -> Any:
+        """Tell scikit-learn that there are two classes."""
+        tags = super().__sklearn_tags__()
+        assert tags.classifier_tags is not None
+        tags.classifier_tags.multi_class = False
+        return mark_score(tags, private=self.private)
+
+    def decision_function(self, X: Any, groups: Any = None) -> Array:
+        """Log odds of the second class for each row, of the probability averaged over the posterior."""
+        down, up = self._log_both(X, groups)
+        return up - down
+
+    def predict_proba(self, X: Any, groups: Any = None) -> Array:
+        """Posterior predictive probability of each class, shape (rows, 2); for groups see `predict`."""
+        both = np.exp(np.stack(self._log_both(X, groups), axis=1))
+        return both / both.sum(axis=1, keepdims=True)
+
+    def predict(self, X: Any, groups: Any = None) -> NDArray[Any]:
+        """Return the more probable class of each row.
+
+        Parameters
+        ----------
+        X
+            New rows.
+        groups
+            Group of each row. A declared group's own effects are used with ``unit="record"``; a row of
+            another group, or of none, is predicted as one of a new group.
+        """
+        check_is_fitted(self)
+        return self.classes_[(self.decision_function(X, groups) > 0).astype(int)]
+
+    def _log_both(self, X: Any, groups: Any) -> tuple[Array, Array]:
+        mean, variance = self._predictor(X, groups)
+        with jax.enable_x64(True):
+            down = self._log_predictive(mean, variance, -np.ones(len(mean)))
+            up = self._log_predictive(mean, variance, np.ones(len(mean)))
+        return np.asarray(down), np.asarray(up)
+
+    def _likelihood(self, *, narrow: bool) -> Any:
+        if self.family == "probit":
+            return ProbitLikelihood()
+        return LogisticLikelihood("fast" if narrow else "robust")
+
+    def _outcome_scaling(self) -> Scaling | None:
+        return no_scaling(1)
+
+    def _warn_of_leaks(self, shape: Structure, y: Any) -> None:
+        super()._warn_of_leaks(shape, y)
+        self.classes_ = declared_classes(self.classes, y, private=self.private, strict=self.strict)
+
+    def _target(self, y: Any) -> Array:
+        return signs(y, self.classes_)
+
+    def _log_predictive(self, mean: Any, variance: Any, y: Array) -> Any:
+        narrow = bool(np.max(variance, initial=0.0) <= 1.0)
+        return self._likelihood(narrow=narrow).log_predictive(mean, variance, y)

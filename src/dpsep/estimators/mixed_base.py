@@ -1,0 +1,415 @@
+"""What both mixed models share: groups, the order of a fit, the posterior in table units, predictions.
+
+**Privacy.** With ``unit="group"`` one unit is a group with all its rows: public are the declared groups and
+``rows_per_group``, and the number of rows of the table is not. Errors come from shapes and declarations.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Self, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsep.data import as_matrix
+from dpsep.estimators import linked_run, mixed_records
+from dpsep.estimators.mixed_groups import Components, group_task, noise_gamma, slots, split
+from dpsep.estimators.mixed_predict import Groups, MixedPredictions, slope_columns
+from dpsep.estimators.mixed_records import GroupedTask
+from dpsep.estimators.posterior import Posterior, to_original
+from dpsep.estimators.private import statement_of
+from dpsep.estimators.run import Task
+from dpsep.estimators.statement import PrivacyStatement
+from dpsep.estimators.structure import (
+    Structure,
+    check_cells,
+    check_numbers,
+    coding,
+    declared_labels,
+    declared_scaling,
+    places,
+    shape_of,
+    structure_of,
+    structure_of_groups,
+    table_shape,
+)
+from dpsep.models.glm import Columns
+from dpsep.models.mixed import MOST_RANDOM, Effects
+from dpsep.privacy.checkpoint import Checkpoint
+from dpsep.privacy.gate import Records
+from dpsep.privacy.ledger import Ledger, as_ledger
+from dpsep.privacy.mechanism import Relation
+from dpsep.privacy.scaling import Scaling
+
+Array = NDArray[np.float64]
+MOST_WEIGHTS = 600
+"""Most weights with records as units: all random effects are among them, and their precision is whole."""
+
+
+class Fitted(NamedTuple):
+    """A fit, in scaled units.
+
+    Attributes
+    ----------
+    mean, covariance, noise_covariance
+        Of the weights: fixed effects, then (records as units) random effects group by group.
+    components
+        Posterior of the standard deviations.
+    noise
+        Shape and rate of the noise precision of a linear model.
+    features, outcome
+        Maps of the columns.
+    steps
+        Number of releases.
+    """
+
+    mean: Array
+    covariance: Array
+    noise_covariance: Array
+    components: Components
+    noise: tuple[float, float] | None
+    features: Columns
+    outcome: Columns
+    steps: int
+
+
+class MixedEstimator(MixedPredictions):
+    """Base of the mixed models.
+
+    Parameters
+    ----------
+    family
+        What the target is: see the class.
+    groups
+        The declared groups: their labels in a list, or their number, for codes 0, 1, ... A row of another
+        group counts nowhere. Without privacy they may be left out and are read off the table.
+    slopes
+        Names or places of the columns whose slopes vary by group.
+    random_intercept
+        Whether the intercept varies by group.
+    correlated
+        Whether the random effects of a group are correlated; with ``unit="group"`` only.
+    unit
+        Whose privacy is counted: ``"record"`` or ``"group"``.
+    rows_per_group
+        With ``unit="group"``: how many rows of a group take part, its first ones; later ones are dropped.
+
+    The other parameters are those of `dpsep.estimators.base.LinearWeights`.
+
+    Attributes
+    ----------
+    posterior_
+        Of the fixed effects, in the units of the table.
+    components_
+        Of the logarithms of standard deviations: of each random effect per scaled unit of its column (at the
+        middle of the columns' bounds), and of the noise; in the units of the target.
+    random_effects_
+        With ``unit="record"``: mean and standard deviation of every group's random effects, in those units,
+        shape (groups, effects, 2). With ``unit="group"`` there are none: they are not released.
+    """
+
+    method = "sep"
+    _methods = ("sep",)
+    _classifier = False
+    _families: tuple[str, ...] = ()
+
+    family: str
+    groups: Any
+    slopes: Any
+    random_intercept: bool
+    correlated: bool
+    unit: str
+    rows_per_group: int | None
+    bounds: Any
+    fit_intercept: bool
+    prior_scale: float
+    relation: Relation
+    noise_aware: bool
+    ledger: Any
+    checkpoint: Any
+
+    def fit(
+        self, X: Any, y: Any, groups: Groups = None, *, on_step: Callable[[int, int], None] | None = None
+    ) -> Self:
+        """Fit the posterior; under privacy, charge first.
+
+        Parameters
+        ----------
+        X
+            Features: a NumPy array, a pandas or polars frame.
+        y
+            Target, one value a row.
+        groups
+            Group of each row. Left out: all rows are of one group, or with ``unit="group"`` each is its own.
+        on_step
+            Called with the number of releases made and their total, for progress bars.
+        """
+        self._check_parameters()
+        shape = self._structure(X, y, groups)
+        effects = self._effects(shape)
+        leaks = self._collect_leaks(lambda: self._warn_of_leaks(shape, y))
+        self._keep_names(shape)
+        if not self.private:
+            check_cells(X)
+
+        def records() -> Records:
+            matrix, target = as_matrix(X)[0], self._target(y)
+            if not self.private:
+                self._check_records(matrix, target)
+            codes = self._codes(groups, len(matrix))
+            if self.unit == "record":
+                return matrix, target, codes
+            return slots(matrix, target, codes, len(self.groups_), self._rows())
+
+        if self.unit == "record":
+            fitted = self._fit_records(shape, effects, records, leaks, on_step)
+        else:
+            fitted = self._fit_groups(shape, effects, records, leaks, on_step)
+        self._keep(fitted, effects)
+        return self
+
+    # What a kind of mixed model fills in.
+
+    def _likelihood(self, *, narrow: bool) -> Any:
+        raise NotImplementedError
+
+    def _outcome_scaling(self) -> Scaling | None:
+        raise NotImplementedError
+
+    def _reach(self) -> float:
+        return 0.85
+
+    def _check_records(self, X: Array, y: Array) -> None:
+        """Without privacy, bad cells are errors, as scikit-learn has them."""
+        if not np.isfinite(X).all():
+            raise ValueError("Input X contains NaN or infinity; a fit without privacy needs finite cells.")
+        if not np.isfinite(y).all():
+            raise ValueError("Input y contains NaN, infinity or an undeclared label.")
+
+    # Structure.
+
+    def _check_parameters(self) -> None:
+        self._check_privacy()
+        if self.family not in self._families:
+            raise ValueError(f"family must be one of {', '.join(self._families)}, not {self.family!r}.")
+        if self.unit not in ("record", "group"):
+            raise ValueError(f"unit must be 'record' or 'group', not {self.unit!r}.")
+        if not float(self.prior_scale) > 0:
+            raise ValueError(f"prior_scale must be positive, not {self.prior_scale!r}.")
+        if self.unit == "record" and self.correlated:
+            raise ValueError("correlated random effects are for unit='group'; leave correlated out.")
+        if self.rows_per_group is not None and (
+            int(self.rows_per_group) != self.rows_per_group or self.rows_per_group < 1
+        ):
+            raise ValueError(f"rows_per_group must be a whole number above 0, not {self.rows_per_group!r}.")
+
+    def _structure(self, X: Any, y: Any, groups: Groups) -> Structure:
+        """Return the table's shape, with units as records, and settle the groups."""
+        shape = structure_of(X, y) if self.unit == "record" else structure_of_groups(X, y)
+        rows = table_shape(X)[0]
+        if groups is not None and shape_of(groups) != (rows,):
+            raise ValueError(f"groups has shape {shape_of(groups)}; it must hold one label a row of X.")
+        self.groups_ = self._labels(groups, rows)
+        if self.unit == "record":
+            return shape
+        if self._rows_missing(groups):
+            raise ValueError("unit='group' needs rows_per_group, a public cap on the rows of a group.")
+        return shape._replace(records=len(self.groups_))
+
+    def _rows_missing(self, groups: Groups) -> bool:
+        return self.rows_per_group is None and groups is not None
+
+    def _rows(self) -> int:
+        return 1 if self.rows_per_group is None else int(self.rows_per_group)
+
+    def _labels(self, groups: Groups, rows: int) -> NDArray[Any]:
+        if groups is None:
+            return np.arange(1 if self.unit == "record" else rows)
+        if self.groups is None:
+            if self.private:
+                raise ValueError(
+                    "groups are not declared; under privacy give groups=[labels], or their number for codes "
+                    "0, 1, ..., to the estimator: who is in the table is not to be read off it."
+                )
+            return np.unique(np.asarray(groups))
+        if isinstance(self.groups, int | np.integer):
+            if self.groups < 1:
+                raise ValueError(f"groups must be a list of labels or a positive number, not {self.groups}.")
+            return np.arange(int(self.groups))
+        return declared_labels(self.groups)
+
+    def _codes(self, groups: Groups, rows: int) -> Array:
+        if groups is None:
+            return np.zeros(rows) if self.unit == "record" else np.arange(rows, dtype=np.float64)
+        return places(groups, self.groups_)
+
+    def _effects(self, shape: Structure) -> Effects:
+        effects = Effects(
+            shape.features,
+            bool(self.fit_intercept),
+            slope_columns(self.slopes, shape),
+            bool(self.random_intercept),
+            bool(self.correlated),
+            self._learned_noise(),
+        )
+        if effects.random < 1:
+            raise ValueError("a mixed model needs a random intercept or a random slope; give one.")
+        if self.unit == "group" and effects.random > MOST_RANDOM:
+            raise ValueError(
+                f"{effects.random} random effects a group; at most {MOST_RANDOM} are integrated out."
+            )
+        size = effects.fixed + len(self.groups_) * effects.random
+        if self.unit == "record" and size > MOST_WEIGHTS:
+            raise ValueError(
+                f"{len(self.groups_)} groups make {size} weights; at most {MOST_WEIGHTS} fit. Use "
+                "unit='group', which integrates random effects out, or fewer groups."
+            )
+        return effects
+
+    def _learned_noise(self) -> bool:
+        return False
+
+    def _warn_of_leaks(self, shape: Structure, y: Any) -> None:
+        if not self._classifier:
+            check_numbers(y)
+        self._warn_of_container(y)
+        self._warn_of_settings(shape)
+
+    # The two kinds of fit.
+
+    def _budget(self, on_step: Any) -> dict[str, Any]:
+        return {
+            "epsilon": float(self.epsilon),
+            "delta": float(self.delta),
+            "relation": cast(Relation, self.relation),
+            "sampling": self._sampling(),
+            "ledger": cast(Ledger | None, as_ledger(self.ledger)),
+            "checkpoint": None if self.checkpoint is None else Checkpoint(self.checkpoint),
+            "seed": self.random_state,
+            "on_step": on_step,
+        }
+
+    def _scaling(self, shape: Structure) -> Scaling | None:
+        if self.bounds is None:
+            return None
+        return declared_scaling(self.bounds, shape.features, "the features")
+
+    def _coding(self) -> str:
+        labels = f"{self.groups_.dtype.str} {self.groups_.tolist()!r}"
+        return f"{labels} {coding(self)}" if self._classifier else labels
+
+    def _fit_records(
+        self, shape: Structure, effects: Effects, records: Any, leaks: tuple[str, ...], on_step: Any
+    ) -> Fitted:
+        wide = len(self.groups_) * effects.random
+        narrow = shape.records >= 20 * (effects.fixed + wide)
+        likelihood = self._likelihood(narrow=narrow)
+        task = Task(
+            likelihood=likelihood,
+            records=shape.records,
+            features=shape.features + wide,
+            intercept=effects.intercept,
+            feature_scaling=self._scaling(shape),
+            outcome_scaling=self._outcome_scaling(),
+            prior_scale=float(self.prior_scale),
+            clip=None if self.clip is None else float(self.clip),
+            steps=None if self.steps is None else int(self.steps),
+            curvature=float(getattr(likelihood, "curvature_guess", 4.0)),
+            cap=2.0,
+            reach=self._reach(),
+        )
+        grouped = GroupedTask(task, effects, len(self.groups_), self._coding())
+        if self.private:
+            result, spend = mixed_records.fit_private(grouped, records, **self._budget(on_step))
+            self.privacy_: PrivacyStatement | None = statement_of(spend, leaks)
+        else:
+            result = mixed_records.fit_open(grouped, records())
+            self.privacy_ = None
+        spread = result.spread
+        components = Components(
+            spread.mean, spread.covariance, np.zeros_like(spread.covariance), np.eye(effects.random)
+        )
+        moments = (result.mean, result.covariance, result.noise_covariance)
+        return Fitted(*moments, components, result.noise, result.features, result.outcome, result.steps)
+
+    def _fit_groups(
+        self, shape: Structure, effects: Effects, records: Any, leaks: tuple[str, ...], on_step: Any
+    ) -> Fitted:
+        task = group_task(
+            effects,
+            None if self._learned_noise() else self._likelihood(narrow=False),
+            groups=shape.records,
+            rows=self._rows(),
+            features=self._scaling(shape),
+            outcome=self._outcome_scaling(),
+            prior_scale=float(self.prior_scale),
+            clip=None if self.clip is None else float(self.clip),
+            steps=None if self.steps is None else int(self.steps),
+            reach=self._reach(),
+            coding=self._coding(),
+        )
+        if self.private:
+            result, spend = linked_run.fit_private(task, records, **self._budget(on_step))
+            self.privacy_ = statement_of(spend, leaks)
+        else:
+            result = linked_run.fit_open(task, records(), "sep", None)
+            self.privacy_ = None
+        moments, components = split(result, effects)
+        noise = None
+        if effects.noise:
+            variance = components.covariance[-1, -1] + components.noise_covariance[-1, -1]
+            noise = noise_gamma(components.mean[-1], variance)
+        return Fitted(*moments, components, noise, result.features, result.outcome, result.steps)
+
+    # The result, in the units of the table.
+
+    def _keep(self, fitted: Fitted, effects: Effects) -> None:
+        columns = tuple(str(name) for name in getattr(self, "feature_names_in_", ()))
+        columns = columns or tuple(f"x{i}" for i in range(self.n_features_in_))
+        names = ("intercept", *columns) if effects.intercept else columns
+        fixed = slice(0, effects.fixed)
+        covariance = fitted.covariance + fitted.noise_covariance * bool(self.noise_aware)
+        self.posterior_: Posterior = to_original(
+            names,
+            fitted.mean[fixed],
+            covariance[fixed, fixed],
+            fitted.noise_covariance[fixed, fixed],
+            fitted.features,
+            fitted.outcome,
+            fitted.noise,
+            intercept=effects.intercept,
+        )
+        size = float(fitted.outcome.scale)
+        own = fitted.components
+        random = [*(["intercept"] if effects.random_intercept else []), *(columns[i] for i in effects.slopes)]
+        labels = [f"sd({name})" for name in random]
+        if len(own.mean) > effects.random:
+            labels.append("sd(noise)")
+        self.components_: Posterior = Posterior(
+            tuple(labels),
+            own.mean + np.log(size),
+            own.covariance + own.noise_covariance * bool(self.noise_aware),
+            own.noise_covariance,
+        )
+        spread = np.exp(self.components_.mean + np.diagonal(self.components_.covariance))[: effects.random]
+        self.random_covariance_ = np.outer(spread, spread) * own.correlation
+        self.weights_mean_, self.weights_covariance_ = size * fitted.mean, size**2 * covariance
+        self.column_maps_ = np.stack([np.asarray(part) for part in fitted.features])
+        self.feature_bounds_ = self.column_maps_[:2]
+        self.outcome_centre_ = float(fitted.outcome.centre)
+        self.n_iter_ = fitted.steps
+        self._keep_random(effects)
+        skip = int(effects.intercept)
+        coef, intercept = self.posterior_.mean[skip:], self.posterior_.mean[:1] if skip else np.zeros(1)
+        if self._classifier:
+            self.coef_, self.intercept_ = coef[None, :], intercept
+        else:
+            self.coef_, self.intercept_ = coef, float(intercept[0])
+
+    def _keep_random(self, effects: Effects) -> None:
+        if self.unit == "group":
+            if hasattr(self, "random_effects_"):
+                del self.random_effects_
+            return
+        sd = np.sqrt(np.diagonal(self.weights_covariance_))
+        both = np.stack([self.weights_mean_, sd], -1)[effects.fixed :]
+        self.random_effects_ = both.reshape(len(self.groups_), effects.random, 2)

@@ -1,0 +1,165 @@
+"""Mixed models with groups as units: their arrays, and the run in which random effects are integrated out.
+
+**Privacy.** Public are the declared groups, the cap on rows a group, and everything derived from them: the
+arrays have one slot a declared group and one place a row up to the cap, whatever the table holds. A group's
+slot is a function of that group's own rows, in the table's order; rows beyond the cap and rows of undeclared
+groups are dropped. The number of rows of the table is not public here, and nothing depends on it.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsep.estimators.linked_run import LinkedResult, LinkedTask
+from dpsep.inference.variances import PRIOR_MEAN, PRIOR_SD
+from dpsep.models.base import Likelihood
+from dpsep.models.mixed import Effects, GroupModel
+from dpsep.privacy.gate import Records
+from dpsep.privacy.scaling import Scaling
+
+Array = NDArray[np.float64]
+
+_TYPICAL_ROWS = 5
+_STEP = 0.7
+
+
+class Components(NamedTuple):
+    """Posterior of logarithms of standard deviations, in scaled units: random effects, then noise.
+
+    Attributes
+    ----------
+    mean, covariance, noise_covariance
+        Gaussian moments; the covariance without the noise of privacy.
+    correlation
+        Of the random effects of one group, at the posterior mean.
+    """
+
+    mean: Array
+    covariance: Array
+    noise_covariance: Array
+    correlation: Array
+
+
+def slots(X: Array, y: Array, codes: Array, groups: int, rows: int) -> Records:
+    """Return cells (groups, rows, features) and outcomes (groups, rows) of each group, padded with NaN.
+
+    Parameters
+    ----------
+    codes
+        Each record's place among the declared groups; NaN where it has none.
+    groups, rows
+        Public numbers of groups and of places.
+
+    Examples
+    --------
+    >>> X, y = np.arange(4.0)[:, None], np.arange(4.0)
+    >>> slots(X, y, np.array([1.0, 0.0, 1.0, np.nan]), 2, 1)[1]      # one place a group: its first row
+    array([[1.],
+           [0.]])
+    """
+    cells = np.full((groups, rows, X.shape[1]), np.nan)
+    outcomes = np.full((groups, rows), np.nan)
+    known = np.flatnonzero(np.isfinite(codes))
+    # A stable sort keeps the table's order within a group.
+    order = known[np.argsort(codes[known], kind="stable")]
+    member = codes[order].astype(int)
+    first = np.searchsorted(member, np.arange(groups))
+    place = np.arange(len(order)) - first[member]
+    kept = place < rows
+    cells[member[kept], place[kept]] = X[order[kept]]
+    outcomes[member[kept], place[kept]] = y[order[kept]]
+    return cells, outcomes
+
+
+def first_rows(arrays: Records) -> Records:
+    """What private scaling reads: the first row of each group, one contribution a group."""
+    return arrays[0][:, 0], arrays[1][:, 0]
+
+
+def group_task(
+    effects: Effects,
+    likelihood: Likelihood | None,
+    *,
+    groups: int,
+    rows: int,
+    features: Scaling | None,
+    outcome: Scaling | None,
+    prior_scale: float,
+    clip: float | None,
+    steps: int | None,
+    reach: float,
+    coding: Any,
+) -> LinkedTask:
+    """Describe a fit with groups as units."""
+    model = GroupModel(effects, likelihood)
+    column = np.full(effects.features, 0.25)
+    second = np.concatenate([[1.0], column]) if effects.intercept else column
+    prior = np.full(effects.fixed, prior_scale)
+    if effects.intercept:
+        prior[0] *= 10.0
+    ratios = effects.components - effects.random
+    noise = int(likelihood is None)
+    curvature = 4.0 if likelihood is None else likelihood.curvature_guess
+    typical = min(rows, _TYPICAL_ROWS)
+    return LinkedTask(
+        model=model,
+        records=groups,
+        prior_mean=np.concatenate(
+            [
+                np.zeros(effects.fixed),
+                np.full(effects.random, PRIOR_MEAN),
+                np.zeros(ratios),
+                [PRIOR_MEAN] * noise,
+            ]
+        ),
+        prior_sd=np.concatenate([prior, np.full(effects.components + noise, PRIOR_SD)]),
+        information=np.concatenate(
+            [typical * curvature * second, np.full(effects.components, 0.5), [float(typical)] * noise]
+        ),
+        feature_scaling=features,
+        outcome_scaling=outcome,
+        clip=clip,
+        steps=steps,
+        identity=[repr(effects), repr(likelihood), rows, coding],
+        unit="group",
+        scaling_records=first_rows,
+        reach=reach,
+        step=np.concatenate([np.full(effects.fixed, np.inf), np.full(effects.components + noise, _STEP)]),
+    )
+
+
+def split(result: LinkedResult, effects: Effects) -> tuple[tuple[Array, Array, Array], Components]:
+    """Return moments of the fixed effects, and the components of variance."""
+    fixed, end = effects.fixed, effects.fixed + effects.random
+    own = [*range(fixed, end), *range(fixed + effects.components, len(result.mean))]
+    chosen = np.ix_(own, own)
+    root = np.asarray(effects.root(result.mean[fixed : fixed + effects.components]))  # pyright: ignore[reportArgumentType]
+    total = root @ root.T
+    sd = np.sqrt(np.diagonal(total))
+    components = Components(
+        result.mean[own],
+        result.covariance[chosen],
+        result.noise_covariance[chosen],
+        total / np.outer(sd, sd) if len(sd) else total,
+    )
+    weights = slice(0, fixed)
+    moments = (
+        result.mean[weights],
+        result.covariance[weights, weights],
+        result.noise_covariance[weights, weights],
+    )
+    return moments, components
+
+
+def noise_gamma(log_sd: float, variance: float) -> tuple[float, float]:
+    """Shape and rate of the Gamma with the moments of sigma^-2, where log sigma is N(log_sd, variance).
+
+    Examples
+    --------
+    >>> shape, rate = noise_gamma(0.0, 0.01)
+    >>> round(shape / rate, 3), round(1 / np.sqrt(shape), 3)        # mean and relative sd
+    (1.02, 0.202)
+    """
+    shape = 1.0 / np.expm1(4.0 * variance)
+    return float(shape), float(shape / np.exp(-2.0 * log_sd + 2.0 * variance))

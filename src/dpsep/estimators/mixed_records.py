@@ -1,0 +1,231 @@
+r"""Mixed models with records as units: random effects of declared groups are weights like the others.
+
+The run is that of a regression (`dpsep.estimators.run`) on wider rows; the prior of the random effects is
+learned from what was released (`dpsep.inference.variances`): after every release of the warm-up, and once
+more at the end.
+
+**Privacy.** Everything here but `records()` is public; records go to gates and nowhere else. The list of
+groups is declared. How much groups differ is computed from releases, at no further cost.
+"""
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsep.estimators.charged import Run, Spend, charged_run, fingerprint_of
+from dpsep.estimators.columns import own_scaling, released, several, single
+from dpsep.estimators.resume import KeptGate
+from dpsep.estimators.run import Task, blocks_of, contribution_of, design_schedule, open_plan
+from dpsep.families import Gamma
+from dpsep.inference import stable, variances
+from dpsep.inference.summed import Summed
+from dpsep.inference.variances import Known, Prior, Spread
+from dpsep.models.glm import Columns
+from dpsep.models.mixed import Effects, GroupedContribution
+from dpsep.privacy.checkpoint import Checkpoint
+from dpsep.privacy.gate import Gate, Records, check_blocks
+from dpsep.privacy.ledger import Ledger
+from dpsep.privacy.mechanism import Relation
+from dpsep.privacy.open_gate import OpenGate
+from dpsep.privacy.sampling import Sampling
+
+Array = NDArray[np.float64]
+
+
+class GroupedTask(NamedTuple):
+    """Public description of a fit.
+
+    Attributes
+    ----------
+    task
+        Of the regression on wide rows: its features are the columns and all groups' random effects.
+    effects
+        Which effects there are.
+    groups
+        Number of declared groups.
+    coding
+        The declared groups in words: a resumed run must code them alike.
+    """
+
+    task: Task
+    effects: Effects
+    groups: int
+    coding: str
+
+
+class GroupedResult(NamedTuple):
+    """A fit, in scaled units: moments of all weights, spread of the random effects, noise of a linear model.
+
+    Attributes
+    ----------
+    mean, covariance, noise_covariance
+        Of all weights: fixed effects, then the random effects group by group.
+    spread
+        Of the random effects' standard deviations.
+    noise
+        Shape and rate of the noise precision; None where there is none.
+    features, outcome
+        Maps of the columns.
+    steps
+        Number of releases.
+    """
+
+    mean: Array
+    covariance: Array
+    noise_covariance: Array
+    spread: Spread
+    noise: tuple[float, float] | None
+    features: Columns
+    outcome: Columns
+    steps: int
+
+
+def fit_private(
+    grouped: GroupedTask,
+    records: Callable[[], Records],
+    *,
+    epsilon: float,
+    delta: float,
+    relation: Relation,
+    sampling: Sampling,
+    ledger: Ledger | None,
+    checkpoint: Checkpoint | None,
+    seed: int | None = None,
+    on_step: Callable[[int, int], None] | None = None,
+) -> tuple[GroupedResult, Spend]:
+    """Charge, then fit; nothing is read before the charge is durable."""
+    task = grouped.task
+    schedule, chosen = design_schedule(task, epsilon, delta, relation, sampling)
+    blocks, contribution = blocks_of(task, chosen), _contribution(grouped)
+    check_blocks(schedule.parts[-1], blocks)
+
+    def work(run: Run) -> tuple[GroupedResult, str]:
+        arrays = records()
+        features, outcome, source = released(task.feature_scaling, task.outcome_scaling, arrays[:2], run)
+        gate = Gate(arrays, run.schedule.parts[-1], blocks, contribution, run.permit, stream=run.stream)
+        kept = KeptGate(gate, run.saved, on_step)
+        return _run(kept, grouped, features, outcome, chosen.steps, chosen.warmup), source
+
+    scalings = (task.feature_scaling, task.outcome_scaling)
+    public = {
+        "scalings": [None if one is None else [part.tolist() for part in one] for one in scalings],
+        "task": [repr(part) for part in task._replace(feature_scaling=None, outcome_scaling=None)],
+        "effects": repr(grouped.effects),
+        "groups": grouped.coding,
+    }
+    return charged_run(
+        work,
+        schedule,
+        delta,
+        fingerprint_of(schedule, delta, public),
+        ledger=ledger,
+        checkpoint=checkpoint,
+        seed=seed,
+        early=("scaling",) if len(schedule.parts) > 1 else (),
+    )
+
+
+def fit_open(grouped: GroupedTask, records: Records) -> GroupedResult:
+    """Fit without privacy: SEP, or clipped SEP where a clip is given."""
+    task = grouped.task
+    features = task.feature_scaling or own_scaling(records[0])
+    outcome = task.outcome_scaling or own_scaling(records[1][:, None])
+    gate = OpenGate(records, blocks_of(task, open_plan(task)), _contribution(grouped))
+    return _run(gate, grouped, several(features), single(outcome), task.steps or 200, 0)
+
+
+def _contribution(grouped: GroupedTask) -> GroupedContribution:
+    inner = contribution_of(grouped.task._replace(intercept=False))
+    return GroupedContribution(inner, grouped.effects, grouped.groups)
+
+
+def _run(
+    gate: Summed, grouped: GroupedTask, features: Columns, outcome: Columns, steps: int, warmup: int
+) -> GroupedResult:
+    noisy = any(value > 0 for value in gate.deviations.values())
+    prior = _prior(grouped)
+    spread = Spread(np.full(grouped.effects.random, variances.PRIOR_MEAN), np.eye(grouped.effects.random))
+    settings = _settings(grouped, prior, spread, features, outcome, warmup)
+    state = stable.init(settings)
+    for number in range(steps):
+        state, info = stable.step(gate, settings, state)
+        if noisy and number >= warmup:
+            continue  # means of further releases are averaged: they must be under one prior
+        before, spread = (
+            spread.mean,
+            variances.learn(_known(settings, state, gate.records), prior, spread.mean),
+        )
+        settings = _with_spread(settings, prior, spread)
+        if not noisy and info.moved < 1e-6 and np.max(np.abs(spread.mean - before)) < 1e-5:
+            break
+    known = _known(settings, state, gate.records)
+    spread = variances.learn(known, prior, spread.mean)
+    moments = variances.weights(known, prior, spread)
+    noise = None
+    if grouped.task.learned_noise:
+        ratio = _noise_ratio(settings, state, gate.records)
+        noise = (float(state.noise.shape), float(state.noise.rate) / ratio)
+    return GroupedResult(*moments, spread, noise, features, outcome, state.step)
+
+
+def _known(settings: stable.Settings, state: stable.State, records: int) -> Known:
+    """Return the likelihood's part of what was released."""
+    precision = state.scale * state.geometry
+    whole = precision + settings.prior_precision
+    noise = whole @ stable.noise_covariance(state) @ whole
+    ratio = _noise_ratio(settings, state, records)
+    return Known(ratio * precision, ratio * (whole @ state.mean), ratio**2 * (noise + noise.T) / 2)
+
+
+def _noise_ratio(settings: stable.Settings, state: stable.State, records: int) -> float:
+    """Learned noise precision, corrected for what the weights fit of the noise, over the one released.
+
+    SEP's cavity is the same for all records, so its residuals are those of a fit that has seen them: with
+    mean leverage h = (effective weights) / N their squares are too small by 1 - h, and what the tilted
+    moments allow for the predictor's width takes off another 1 + h. Random effects make h large.
+    """
+    if settings.noise is None:
+        return 1.0
+    precision = state.scale * state.geometry
+    leverage = float(np.trace(np.linalg.solve(precision + settings.prior_precision, precision))) / records
+    return (1.0 - leverage) / (1.0 + leverage)
+
+
+def _prior(grouped: GroupedTask) -> Prior:
+    scale, effects = grouped.task.prior_scale, grouped.effects
+    fixed = np.full(effects.fixed, scale**2)
+    if effects.intercept:
+        fixed[0] = (10.0 * scale) ** 2
+    return Prior(fixed, grouped.groups)
+
+
+def _with_spread(settings: stable.Settings, prior: Prior, spread: Spread) -> stable.Settings:
+    return settings._replace(prior_precision=np.diag(1.0 / prior.variances(spread.mean)))
+
+
+def _settings(
+    grouped: GroupedTask, prior: Prior, spread: Spread, features: Columns, outcome: Columns, warmup: int
+) -> stable.Settings:
+    task, effects = grouped.task, grouped.effects
+    column = np.full(effects.features, 0.25)
+    fixed = np.concatenate([[1.0], column]) if effects.intercept else column
+    random = column[list(effects.slopes)] / grouped.groups
+    if effects.random_intercept:
+        random = np.concatenate([[1.0 / grouped.groups], random])
+    second = np.concatenate([fixed, np.tile(random, grouped.groups)])
+    learned = task.learned_noise
+    settings = stable.Settings(
+        prior_mean=np.zeros(len(second)),
+        prior_precision=np.eye(len(second)),
+        features=features,
+        outcome=outcome,
+        start=task.records * (1.0 if learned else task.curvature) * second,
+        noise=Gamma(np.asarray(0.0), np.asarray(1e-3)) if learned else None,  # pyright: ignore[reportArgumentType]
+        noise_guess=task.curvature if learned else 1.0,
+        warmup=warmup,
+        cap=math.inf if learned else task.cap * math.sqrt(task.records * task.curvature),
+    )
+    return _with_spread(settings, prior, spread)
