@@ -19,9 +19,12 @@ if TYPE_CHECKING:
         PoissonRegression,
         ProbitRegression,
     )
+    from dpsep.estimators.plan import WeakBudgetWarning
     from dpsep.models.custom import Linear, Normal
     from dpsep.privacy.leaks import PrivacyLeakError, PrivacyLeakWarning
     from dpsep.privacy.ledger import Ledger, LedgerError, OverBudget
+    from dpsep.report import plots as plots
+    from dpsep.report.calibration import calibration
 
 __version__ = "0.1.0"
 
@@ -43,6 +46,8 @@ _HOMES = {
     "OverBudget": "dpsep.privacy.ledger",
     "PrivacyLeakError": "dpsep.privacy.leaks",
     "PrivacyLeakWarning": "dpsep.privacy.leaks",
+    "WeakBudgetWarning": "dpsep.estimators.plan",
+    "calibration": "dpsep.report.calibration",
 }
 
 __all__ = [
@@ -63,10 +68,14 @@ __all__ = [
     "PrivacyLeakError",
     "PrivacyLeakWarning",
     "ProbitRegression",
+    "WeakBudgetWarning",
+    "calibration",
 ]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "plots":
+        return import_module("dpsep.report.plots")
     if name in _HOMES:
         return getattr(import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'dpsep' has no attribute {name!r}")

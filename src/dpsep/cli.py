@@ -58,6 +58,14 @@ class Relation(StrEnum):
     replace_one = "replace-one"
 
 
+class Format(StrEnum):
+    """Formats of tables."""
+
+    csv = "csv"
+    parquet = "parquet"
+    arrow = "arrow"
+
+
 class Rule(StrEnum):
     """Composition rules of a ledger."""
 
@@ -79,7 +87,12 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 Table = Annotated[
     str, typer.Argument(metavar="TABLE", help="CSV, Parquet or Arrow file; - for standard input.")
 ]
+TableFormat = Annotated[
+    Format | None,
+    typer.Option("--format", help="Of TABLE, where its name and first bytes do not tell."),
+]
 SchemaFile = Annotated[Path | None, typer.Option("--schema", help="TOML file that declares the columns.")]
+Wait = Annotated[float, typer.Option(metavar="SECONDS", help="How long to wait for a locked ledger.")]
 LedgerPath = Annotated[Path, typer.Argument(metavar="PATH", help="The ledger's file.")]
 
 
@@ -107,9 +120,18 @@ def _options(
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the picture and the ledger.")] = Path("dpsep-demo"),
     epsilon: Annotated[float, typer.Option(help="Privacy budget of each of the two fits.")] = 1.0,
+    table: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.csv", help="Write the survey as a table to try commands on, and stop."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Doctor visits in a public survey, with privacy and without (needs the extra 'demo')."""
+    if table is not None:
+        from dpsep.shell import example
+
+        example.run(table)
+        return
     from dpsep.shell import demo as work
 
     work.run(out, epsilon, as_json=as_json)
@@ -138,6 +160,7 @@ def fit(
         str | None,
         typer.Option(metavar="H[,H...]", help="Units of each hidden layer of a network; 0 for a linear one."),
     ] = None,
+    format: TableFormat = None,
     schema: SchemaFile = None,
     bounds: Annotated[
         list[str] | None,
@@ -154,10 +177,18 @@ def fit(
     ledger: Annotated[
         Path | None, typer.Option(help="Ledger to charge; 'dpsep ledger create' makes one.")
     ] = None,
-    wait: Annotated[
-        float, typer.Option(metavar="SECONDS", help="How long to wait for a locked ledger.")
-    ] = 30.0,
+    wait: Wait = 30.0,
     relation: Annotated[Relation, typer.Option(help="Neighbouring data sets.")] = Relation.zero_out,
+    public_test: Annotated[
+        str | None,
+        typer.Option(metavar="TABLE", help="Write metrics on this table, whose rows you declare public."),
+    ] = None,
+    metrics_epsilon: Annotated[
+        float | None, typer.Option(help="Hold rows out and write private metrics on them, for this budget.")
+    ] = None,
+    holdout: Annotated[
+        float | None, typer.Option(metavar="SHARE", help="Of --metrics-epsilon: share held out, 0.2.")
+    ] = None,
     private: Annotated[bool, typer.Option("--private/--no-private", help="With or without privacy.")] = True,
     resume: Annotated[bool, typer.Option("--resume", help="Continue a run that died.")] = False,
     overwrite: Annotated[
@@ -181,6 +212,7 @@ def fit(
             hidden=hidden,
             components=components,
             covariance=None if covariance is None else covariance.value,
+            format=format,
             schema=schema,
             bounds=tuple(bounds or ()),
             classes=classes,
@@ -188,6 +220,9 @@ def fit(
             ledger=ledger,
             wait=wait,
             relation=relation.value,
+            public_test=public_test,
+            metrics_epsilon=metrics_epsilon,
+            holdout=holdout,
             private=private,
             resume=resume,
             overwrite=overwrite,
@@ -205,20 +240,21 @@ def predict(
     out: Annotated[
         Path | None, typer.Option(metavar="FILE.csv", help="Where to write; standard output if left out.")
     ] = None,
+    format: TableFormat = None,
     as_json: Json = False,
 ) -> None:
     """Predict a table's rows: mean and sd or probability, with 90% intervals; of a mixture, components."""
     from dpsep.shell import predict as work
 
-    work.run(run, table, out, as_json=as_json)
+    work.run(run, table, out, format=format, as_json=as_json)
 
 
 @app.command()
-def check(table: Table, schema: SchemaFile = None, as_json: Json = False) -> None:
+def check(table: Table, schema: SchemaFile = None, format: TableFormat = None, as_json: Json = False) -> None:
     """Look for bad cells in a table. For its owner's eyes: the output is NOT private."""
     from dpsep.shell import check as work
 
-    work.run(table, schema, as_json=as_json)
+    work.run(table, schema, format=format, as_json=as_json)
 
 
 @app.command()
@@ -228,11 +264,31 @@ def schema(
         Path | None, typer.Option(metavar="FILE.toml", help="Where to write; standard output if left out.")
     ] = None,
     target: Annotated[str | None, typer.Option(metavar="COLUMN", help="What is to be predicted.")] = None,
+    format: TableFormat = None,
+    epsilon: Annotated[
+        float | None, typer.Option(help="Find kinds and bounds privately, for this budget.")
+    ] = None,
+    delta: Annotated[float, typer.Option(help="With --epsilon: probability outside the guarantee.")] = 1e-6,
+    ledger: Annotated[Path | None, typer.Option(help="With --epsilon: ledger to charge.")] = None,
+    wait: Wait = 30.0,
+    look: Annotated[
+        bool, typer.Option("--look", help="Read kinds, bounds and categories off the table. NOT private.")
+    ] = False,
 ) -> None:
-    """Draft a schema from a table's column names and types, to be filled in by hand."""
+    """Draft a schema from a table's column names and types, to be filled in by hand (or privately)."""
     from dpsep.shell import schema as work
 
-    work.run(table, out, target)
+    work.run(
+        table,
+        out,
+        target,
+        format=format,
+        look=look,
+        epsilon=epsilon,
+        delta=delta,
+        ledger=ledger,
+        wait=wait,
+    )
 
 
 @app.command()

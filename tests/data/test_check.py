@@ -87,3 +87,20 @@ def test_the_rendering_says_first_that_it_is_not_private(table):
     text = render_findings(check_table(table, SCHEMA))
     assert text.startswith("NOT PRIVATE")
     assert text.count("\n") >= 1
+
+
+def test_missing_cells_are_told_with_their_rule():
+    schema = Schema(
+        (
+            Column("age", "number", (0, 120), missing=40),
+            Column("sex", "category", categories=("F", "M"), missing="category"),
+        ),
+        na=("-9",),
+    )
+    findings = found({"age": ["41", "-9", "7"], "sex": ["F", "", "M"]}, schema)
+    assert {key: finding.rows for key, finding in findings.items()} == {
+        ("age", "missing"): (2,),
+        ("sex", "missing"): (2,),
+    }
+    assert "filled by 40" in findings[("age", "missing")].detail
+    assert "the level 'missing'" in findings[("sex", "missing")].detail

@@ -83,25 +83,49 @@ words = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8
     lambda w: w == w.strip()
 )
 numbers = st.builds(
-    lambda name, low, width: Column(name, "number", (low, low + width)),
+    lambda name, low, width, share, mark: Column(
+        name,
+        "number",
+        (low, low + width),
+        missing="drop" if share is None else {"fill": low + share * width / 2},
+        indicator=mark and share is not None,
+    ),
     names,
     st.floats(-1e6, 1e6),
     st.floats(1, 1e6),
+    st.none() | st.floats(0, 1),
+    st.booleans(),
 )
 categories = st.builds(
-    lambda name, values: Column(name, "category", categories=tuple(values)),
+    lambda name, values, rule: Column(
+        name, "category", categories=tuple(values), missing={"fill": values[0]} if rule == "fill" else rule
+    ),
     names,
     st.lists(words, min_size=1, max_size=4, unique=True),
+    st.sampled_from(["drop", "category", "fill"]),
+)
+units = st.fixed_dictionaries(
+    {"unit": words},
+    optional={
+        "groups": st.integers(1, 99) | st.lists(words, min_size=1, max_size=3, unique=True),
+        "rows_per_unit": st.integers(1, 9),
+        "na": st.lists(words, max_size=3),
+        "looked": st.booleans(),
+    },
 )
 
 
 @given(
     st.lists(st.one_of(numbers, categories), min_size=1, max_size=4, unique_by=lambda c: c.name),
     st.booleans(),
+    st.just({}) | units,
 )
 @settings(max_examples=80, deadline=None)
-def test_a_schema_survives_toml(columns, with_target):
-    schema = Schema(tuple(columns), columns[-1].name if with_target else None)
+def test_a_schema_survives_toml(columns, with_target, whole):
+    target = columns[-1].name if with_target and columns[-1].missing == "drop" else None
+    if whole.get("unit") == target:
+        target = None
+    schema = Schema(tuple(columns), target, **whole)
     assert Schema.from_toml(schema.to_toml()) == schema
     assert Schema.from_dict(schema.to_dict()) == schema
 
@@ -143,6 +167,15 @@ def test_a_schema_is_read_from_a_file(tmp_path):
         (("sex", "category", None, ("F", " M")), "column 'sex' has the category ' M'"),
         (("sex", "category", None, "FM"), "column 'sex' is a category without categories"),
         (("sex", "category", None, (1.5,)), "1.5 cannot be a category"),
+        (("age", "number", None, None, "mean"), "has missing = 'mean'; allowed for a number are \"drop\" or"),
+        (("age", "number", None, None, "category"), "allowed for a number are"),
+        (("age", "number", None, None, True), "has missing = True"),
+        (("age", "number", (0, 9), None, 10), "fills missing cells by 10, which is outside its bounds"),
+        (("age", "number", None, None, {"fill": "x"}), "fills missing cells by 'x'; give a finite number"),
+        (("age", "number", None, None, math.inf), "fills missing cells by inf; give a finite number"),
+        (("sex", "category", None, ("F",), {"fill": "M"}), "by 'M', which is not one of its categories"),
+        (("age", "number", None, None, "drop", True), "has an indicator, which marks cells that were filled"),
+        (("age", "number", None, None, 3, "yes"), "has indicator = 'yes'; allowed are true and false"),
     ],
 )
 def test_a_column_that_contradicts_itself_is_refused_by_name(arguments, message):
@@ -156,12 +189,27 @@ def test_a_column_that_contradicts_itself_is_refused_by_name(arguments, message)
         ({}, "needs 'columns'"),
         ({"columns": []}, "at least one column"),
         ({"columns": ["age"]}, "needs 'columns', a list of tables"),
-        ({"colums": []}, "the schema has the key 'colums'; allowed are target, columns"),
+        ({"colums": []}, "the schema has the key 'colums'; allowed are target, unit, .*columns"),
         ({"columns": [{"name": "age"}]}, "column 'age' declares no 'kind'"),
         ({"columns": [{"kind": "number"}]}, "column 1 declares no 'name'"),
         ({"columns": [{"name": "age", "kind": "number", "min": 0}]}, "column 'age' has the key 'min'"),
         ({"columns": [{"name": "a", "kind": "number"}] * 2}, "column 'a' is declared more than once"),
         ({"columns": [{"name": "a", "kind": "number"}], "target": "y"}, "target 'y' is not declared"),
+        ({"columns": [{"name": "a", "kind": "number", "missing": 1}], "target": "a"}, "remove 'missing'"),
+        (
+            {"columns": [{"name": "a", "kind": "number"}], "target": "a", "unit": "a"},
+            "the target and the unit",
+        ),
+        ({"columns": [{"name": "a", "kind": "number"}], "unit": 3}, "unit is the name of a column, not 3"),
+        ({"columns": [{"name": "a", "kind": "number"}], "groups": 3}, "groups says something of units"),
+        ({"columns": [{"name": "a", "kind": "number"}], "unit": "u", "groups": 0}, "groups is a number of"),
+        ({"columns": [{"name": "a", "kind": "number"}], "unit": "u", "groups": ["x", "x"]}, "list each unit"),
+        (
+            {"columns": [{"name": "a", "kind": "number"}], "unit": "u", "rows_per_unit": 0},
+            "at least 1",
+        ),
+        ({"columns": [{"name": "a", "kind": "number"}], "na": "NA"}, "na is a list of texts"),
+        ({"columns": [{"name": "a", "kind": "number"}], "looked": 1}, "looked is true or false"),
     ],
 )
 def test_a_declaration_that_cannot_be_understood_is_refused(declaration, message):
@@ -210,6 +258,7 @@ def test_a_type_that_cannot_hold_the_declared_kind_is_an_error_by_type():
         (pl.Series([True, False, None]), ("False", "True"), [1, 0, np.nan]),
         (pl.Series([True, False]), ("0", "1"), [1, 0]),
         (pl.Series(["1", "2"]), (1, 2), [0, 1]),
+        (pl.Series(["True", "FALSE", "true", "yes"]), (False, True), [1, 0, 1, np.nan]),
         (pl.Series(["a", "b"], dtype=pl.Categorical), ("b", "a"), [1, 0]),
         (pl.Series([1, 2]), ("one", "2"), [np.nan, 1]),
         (pl.Series([None, None]), ("a",), [np.nan, np.nan]),
@@ -262,3 +311,77 @@ def test_adults_schema_declares_every_value_of_adult(monkeypatch, part, above):
     assert X[:, names.index("sex=Male")].sum() == (table["sex"] == "Male").sum()
     assert encode_target(table, ADULT_SCHEMA).sum() == above  # UCI's counts of ">50K"
     assert encode(table, ADULT_SCHEMA.drop("native-country"))[0].shape == (table.height, 43)
+
+
+RULES = Schema(
+    (
+        Column("age", "number", (0, 120), missing=40, indicator=True),
+        Column("ward", "category", categories=("A", "B"), missing="category"),
+        Column("sex", "category", categories=("F", "M"), missing={"fill": "M"}, indicator=True),
+        Column("pay", "number"),
+    ),
+    na=("-9", "unknown"),
+)
+
+
+def test_missing_cells_follow_the_declared_rules():
+    table = {
+        "age": ["30", "", None, "-9", "unknown", "old"],
+        "ward": ["B", "unknown", None, "A", "-9", "A"],
+        "sex": ["F", None, "F", "M", "unknown", "M"],
+        "pay": ["1", "2", "3", "4", "-9", "6"],
+    }
+    X, columns = encode(table, RULES)
+    assert columns == ("age", "age=missing", "ward=B", "ward=missing", "sex=M", "sex=missing", "pay")
+    expected = [
+        [30, 0, 1, 0, 0, 0, 1],
+        [40, 1, 0, 1, 1, 1, 2],
+        [40, 1, 0, 1, 0, 0, 3],
+        [40, 1, 0, 0, 1, 0, 4],
+        [np.nan] * 7,  # no rule for pay: its record counts for nothing
+        [np.nan] * 7,  # "old" is no number, which is not the same as missing
+    ]
+    np.testing.assert_array_equal(X, expected)
+    lower, upper = encoded_bounds(RULES)
+    assert lower.tolist() == [0, 0, 0, 0, 0, 0, -np.inf]
+    assert upper.tolist() == [120, 1, 1, 1, 1, 1, np.inf]
+
+
+def test_missing_cells_of_typed_columns_are_null_nan_or_a_declared_number():
+    schema = Schema((Column("age", "number", missing=40.0),), na=("-9",))
+    for cells in ([30.0, None, float("nan"), -9.0], pl.Series([30, None, None, -9])):
+        np.testing.assert_array_equal(encode({"age": cells}, schema)[0][:, 0], [30, 40, 40, 40])
+    infinite = encode({"age": [math.inf]}, schema)[0]
+    assert np.isnan(infinite).all()
+
+
+def test_a_declared_category_is_never_missing():
+    schema = Schema((Column("ward", "category", categories=("?", "A"), missing={"fill": "A"}),))
+    np.testing.assert_array_equal(encode({"ward": ["?", "A", "NA"]}, schema)[0][:, 0], [0, 1, 1])
+    own = Column("ward", "category", categories=("A", "missing"), missing="category")
+    X, columns = encode({"ward": ["A", "missing", None]}, Schema((own,)))
+    assert columns == ("ward=missing",)
+    np.testing.assert_array_equal(X[:, 0], [0, 1, 1])
+
+
+def test_two_encoded_columns_of_one_name_are_refused():
+    schema = Schema((SEX, Column("sex=M", "number")))
+    with pytest.raises(SchemaError, match="two columns are called 'sex=M' once they are encoded"):
+        encode({"sex": ["F"], "sex=M": [1.0]}, schema)
+
+
+def test_a_unit_is_no_feature_and_survives_a_drop():
+    schema = Schema((AGE, SEX), "sex", unit="patient", groups=("a", "b"), rows_per_unit=3)
+    assert schema.features == (AGE,)
+    assert schema.groups == ("a", "b")
+    numbered = Schema.from_dict(schema.to_dict() | {"groups": [1, 2]})
+    assert numbered.groups == ("1", "2")
+    declared = Schema((AGE, SEX, Column("patient", "number")), "sex", unit="patient")
+    assert declared.features == (AGE,)
+    assert declared.drop("patient").unit == "patient"
+
+
+def test_an_error_in_a_schema_file_names_the_file(tmp_path):
+    (tmp_path / "s.toml").write_text('[[columns]]\nname = "age"\nkind = "?"\n')
+    with pytest.raises(SchemaError, match=r"s\.toml: column 'age' has kind '\?'"):
+        Schema.read(tmp_path / "s.toml")

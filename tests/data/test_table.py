@@ -3,6 +3,7 @@ import io
 import subprocess
 import sys
 from datetime import date
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from dpsep.data.schema import Column, Schema
-from dpsep.data.table import TableError, as_matrix, read_table
+from dpsep.data.table import TableError, as_matrix, read_structure, read_table
 
 TABLE = pl.DataFrame({"age": [41, 30], "weight": [70.5, None], "name": ["Ann", "Bo"]})
 CSV = b"age,weight,name\n41,70.5,Ann\n30,,Bo\n"
@@ -48,7 +49,9 @@ def test_buffers_are_recognised_by_their_first_bytes():
     TABLE.write_ipc_stream(stream, compat_level=pl.CompatLevel.oldest())
     assert read(parquet.getvalue()).equals(TABLE)
     assert read(arrow.getvalue()).equals(TABLE)
-    assert read(stream.getvalue(), format="arrow").equals(TABLE)
+    assert read(stream.getvalue()).equals(TABLE)
+    assert read(gzip.compress(parquet.getvalue())).equals(TABLE)
+    assert read(gzip.compress(CSV)).equals(TABLE)
     assert read(CSV).equals(TABLE)
 
 
@@ -75,16 +78,57 @@ def test_an_unknown_extension_can_be_overridden_by_the_format(tmp_path):
         (b"a,b\n1,2\n3\n4,5\n", r"1 row\(s\) do not have the header's 2 columns, the first in line 3 with 1"),
         (b"a,b\n1,2\n3,4,5\n6\n", r"2 row\(s\) .* in line 3 with 3; quote values that hold ','"),
         ("é,b\n1,2\n".encode("latin1"), "not UTF-8 text; save it with the encoding UTF-8"),
-        ("a,b\n1,2\n".encode("utf-16"), "not UTF-8 text"),
+        ("a,b\n1,2\n".encode("utf-16"), "is UTF-16, not CSV text; save the table as CSV, in UTF-8"),
         ("a,b\n1,2\n".encode("utf-16-le"), "is not text"),
         (b"a,b,a\n1,2,3\n", "more than one column named a; rename them"),
         (b"PAR1 and no more", "not a whole Parquet file"),
-        (b"ARROW1 and no more", "not a whole Arrow or Feather file"),
+        (b'a,b\n1,"2\n3,4\n', "odd number of quotation marks"),
+        (b'a,"b\n1,2\n', "check its header and its quotes"),
+        (b"a,\n1,2\n", "no name for column 2 of 2; name every column"),
+        (b"a,b\n1,\x002\n", "is not text; if it is Parquet or Arrow"),
+        (b"a,b\nJos\xe9,2\n", "not UTF-8 text"),
+        (b"PK\x03\x04rest", "is a spreadsheet or a zip archive, not CSV text"),
+        (b'[{"a": 1}]\n', "is JSON, not CSV text"),
+        (b"<!DOCTYPE html>\n<html>\n", "is HTML or XML, not CSV text"),
+        (b"\x1f\x8b broken", "not a whole gzip file"),
+        (b"ARROW1 and no more", r"not a whole Arrow or Feather \(version 2\) file"),
     ],
 )
 def test_what_is_no_whole_table_is_refused_in_words(text, message):
     with pytest.raises(TableError, match=message):
         read(text)
+
+
+def test_a_file_is_read_block_by_block_as_it_is_whole(monkeypatch):
+    rows = [f'{i},{i}.25,"é, {i}"' for i in range(200)]
+    content = "\n".join(["a,b,c", *rows]).encode()
+    whole = read(content)
+    monkeypatch.setattr("dpsep.data.text.BLOCK", 100)
+    assert read(content).equals(whole)
+    assert whole.dtypes == [pl.Int64, pl.Float64, pl.String]
+    # One odd cell in a late block decides for all, as it does in a whole file.
+    assert read(content + b"\n?,x,y").dtypes == [pl.Int64, pl.String, pl.String]
+    with pytest.raises(TableError, match=r"1 row\(s\) .* in line 202 with 2"):
+        read(content + b"\n1,2\n")
+
+
+def test_structure_is_read_without_a_cell(tmp_path):
+    assert read_structure(io.BytesIO(b"a, b\n1,x\n3\n")) == {"a": None, "b": None}
+    TABLE.write_parquet(tmp_path / "t.parquet")
+    TABLE.write_ipc_stream(tmp_path / "t.arrow", compat_level=pl.CompatLevel.oldest())
+    for name in ("t.parquet", "t.arrow"):
+        assert read_structure(tmp_path / name) == dict(TABLE.schema)
+
+
+def test_a_unit_is_read_with_the_features_where_it_is_there():
+    schema = Schema((Column("age", "number"),), unit="name")
+    assert read(CSV, schema=schema).to_dict(as_series=False) == {"age": [41.0, 30.0], "name": ["Ann", "Bo"]}
+    assert read(b"age\n41\n", schema=schema).columns == ["age"]
+
+
+def test_a_column_with_a_rule_for_missing_cells_stays_text_until_it_is_encoded():
+    schema = Schema((Column("age", "number", missing=0), Column("weight", "number")))
+    assert read(CSV, schema=schema).dtypes == [pl.String, pl.Float64]
 
 
 def test_errors_never_repeat_a_cell():
@@ -94,7 +138,7 @@ def test_errors_never_repeat_a_cell():
     assert caught.value.__cause__ is None
 
 
-def test_a_path_that_cannot_be_read_is_refused_in_words(tmp_path):
+def test_a_path_that_cannot_be_read_is_refused_in_words(tmp_path, monkeypatch):
     with pytest.raises(TableError, match="there is no file"):
         read_table(tmp_path / "absent.csv")
     with pytest.raises(TableError, match="is a folder"):
@@ -107,6 +151,15 @@ def test_a_path_that_cannot_be_read_is_refused_in_words(tmp_path):
     (tmp_path / "t.csv.gz").write_bytes(b"not packed")
     with pytest.raises(TableError, match="cannot be read"):
         read_table(tmp_path / "t.csv.gz")
+    (tmp_path / "closed.csv").write_bytes(CSV)
+
+    def refuse(*_, **__):
+        raise PermissionError(13, "Permission denied")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "open", refuse)
+        with pytest.raises(TableError, match=r"closed\.csv cannot be read \(Permission denied\)"):
+            read_table(tmp_path / "closed.csv")
     with pytest.raises(TableError, match="open it in binary mode"):
         read_table(io.StringIO("a\n1\n"))  # pyright: ignore[reportArgumentType]
 

@@ -170,7 +170,7 @@ def test_arviz_gets_one_variable_a_coefficient():
         # ArviZ announces its next version when it is imported.
         warnings.simplefilter("ignore")
         data = model.to_arviz(draws=2000)
-    assert set(data.posterior.data_vars) == {"intercept", "age", "income"}
+    assert set(data.posterior.data_vars) == {"intercept", "age", "income", "noise_sd"}
     assert data.posterior["age"].shape == (1, 2000)
     assert float(data.posterior["age"].mean()) == pytest.approx(
         model.coef_[0], abs=5 * model.posterior_.sd[1] / 40

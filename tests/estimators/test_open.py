@@ -161,7 +161,8 @@ def test_class_probabilities_integrate_over_the_posterior(maker):
             lambda u, i=i: link(u) * norm.pdf(u, mean[i], sd[i]), mean[i] - 9 * sd[i], mean[i] + 9 * sd[i]
         )[0]
         assert probability[i, 1] == pytest.approx(up, abs=1e-7)
-    np.testing.assert_allclose(model.decision_function(x[:4]), mean, rtol=1e-12)
+    odds = np.log(probability[:, 1] / probability[:, 0])
+    np.testing.assert_allclose(model.decision_function(x[:4]), odds, rtol=1e-12)
     np.testing.assert_array_equal(model.predict(x[:4]), np.where(mean > 0, 1.0, -1.0))
     chosen = np.where(y[:4] > 0, probability[:, 1], probability[:, 0])
     np.testing.assert_allclose(model.log_predictive_density(x[:4], y[:4]), np.log(chosen), atol=1e-8)

@@ -253,8 +253,8 @@ def test_shapes_that_do_not_fit_are_refused_before_anything_is_charged(tmp_path)
     ):
         with pytest.raises(ValueError, match=r"."):
             model.fit(cells, target)
-    with pytest.raises(ValueError, match="sample_weight"):
-        model.fit(x, y, sample_weight=np.ones(ROWS))
+    with pytest.raises(TypeError, match="sample_weight"):
+        model.fit(x, y, sample_weight=np.ones(ROWS))  # pyright: ignore[reportCallIssue]
     with pytest.raises(ValueError, match="Complex"):
         model.fit(x * 1j, y)
     assert ledger.spent().epsilon == 0

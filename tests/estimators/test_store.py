@@ -1,5 +1,7 @@
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -136,12 +138,72 @@ def test_one_changed_byte_is_noticed(tmp_path: Path, saved: Path, name: str) -> 
         store.load(folder)
 
 
-def test_a_newer_format_is_named(tmp_path: Path, saved: Path) -> None:
+@pytest.mark.parametrize(
+    ("version", "message"),
+    [
+        (2, "newer version of dpsep: it has format 2 and this version reads formats up to 1. Update dpsep"),
+        (0, "has the format 0, which no version of dpsep writes"),
+        ("1", "has the format '1', which no version"),
+        (True, "has the format True, which no version"),
+    ],
+)
+def test_another_format_is_refused_with_a_reason(
+    tmp_path: Path, saved: Path, version: Any, message: str
+) -> None:
     folder = shutil.copytree(saved, tmp_path / "run")
     manifest = json.loads((folder / "manifest.json").read_text())
-    (folder / "manifest.json").write_text(json.dumps(manifest | {"format": 2}))
-    with pytest.raises(store.StoreError, match="format 2 and this version of dpsep reads format 1"):
+    (folder / "manifest.json").write_text(json.dumps(manifest | {"format": version}))
+    with pytest.raises(store.StoreError, match=message):
         store.load(folder)
+
+
+def test_a_folder_that_the_first_version_wrote_is_still_read() -> None:
+    back: Any = store.load(Path(__file__).parent / "saved" / "format1")
+    assert list(back.feature_names_in_) == ["größe", "b"]
+    assert back.privacy_.steps == 16
+    row = pl.DataFrame([[0.5, -0.25]], schema=["größe", "b"], orient="row")
+    # What the version that wrote the folder predicted.
+    np.testing.assert_allclose(back.predict_proba(row), [[0.040799102146363356, 0.9592008978536366]], 1e-12)
+    assert back.coef_.tolist() == [[6.839628033273303, 0.4476263885229468]]
+
+
+WRITE = """
+import sys, warnings, numpy as np, polars as pl, dpsep
+from dpsep.estimators import store
+X = np.random.default_rng(1).uniform(-1, 1, (200, 2))
+model = dpsep.PoissonRegression(epsilon=1.0, delta=1e-3, bounds=(-1, 1))
+model.fit(pl.DataFrame(X, schema=["größe", "имя"]), np.floor(3 + X[:, 0]))
+store.save(model, sys.argv[1])
+"""
+READ = """
+import sys, numpy as np, polars as pl
+from dpsep.estimators import store
+model = store.load(sys.argv[1])
+rows = pl.DataFrame([[0.1, 0.2], [1 / 3, -1.0]], schema=["größe", "имя"], orient="row")
+mean, sd = model.predict(rows, return_std=True)
+print((mean.tobytes() + sd.tobytes() + model.posterior_.covariance.tobytes()).hex())
+"""
+
+
+def test_processes_that_load_a_folder_agree_bit_for_bit(tmp_path: Path) -> None:
+    def run(code: str) -> str:
+        command = [sys.executable, "-c", code, str(tmp_path / "run")]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    run(WRITE)
+    shutil.copytree(tmp_path / "run", tmp_path / "elsewhere" / "run")
+    first = run(READ)
+    assert len(first) > 100
+    back: Any = store.load(tmp_path / "elsewhere" / "run")
+    rows = pl.DataFrame([[0.1, 0.2], [1 / 3, -1.0]], schema=["größe", "имя"], orient="row")
+    mean, sd = back.predict(rows, return_std=True)
+    assert first.strip() == (mean.tobytes() + sd.tobytes() + back.posterior_.covariance.tobytes()).hex()
+
+
+def test_what_was_charged_besides_the_fit_stands_in_the_statement(tmp_path: Path, saved: Path) -> None:
+    store.save(store.load(saved), tmp_path / "run", charged={"metrics": {"epsilon": 0.5}})
+    assert json.loads((tmp_path / "run" / "privacy.json").read_text())["metrics"] == {"epsilon": 0.5}
+    assert store.load(tmp_path / "run")
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"format": 1}', '{"format": 1, "files": []}'])

@@ -254,6 +254,7 @@ def test_counts_and_means_are_running_means_of_releases() -> None:
     assert state.step == 6
 
 
+@pytest.mark.filterwarnings("ignore:noise='float':dpsep.PrivacyLeakWarning")
 @pytest.mark.parametrize("sampling", [FullBatch(), PoissonSampling(0.5)], ids=["full", "Poisson"])
 def test_noise_that_is_carried_is_the_covariance_of_the_mean_over_seeds(
     sampling: Sampling, monkeypatch: pytest.MonkeyPatch

@@ -62,5 +62,5 @@ def test_log_likelihood_draws_and_valid_counts_agree_with_scipy():
     draws = np.asarray(model.sample(jax.random.key(0), jnp.full(50_000, 0.7)))
     assert draws.mean() == pytest.approx(np.exp(0.7), rel=0.02)
     np.testing.assert_array_equal(
-        model.valid(jnp.array([0.0, 3.0, -1.0, 0.5, jnp.nan, jnp.inf])), [1, 1, 0, 0, 0, 0]
+        model.valid(jnp.array([0.0, 3.0, -1.0, 0.5, jnp.nan, jnp.inf])), [1, 1, 0, 1, 0, 0]
     )

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from dpsep.privacy.gate import CAPACITY, Gate, NotCharged, Reader, authorise, check_blocks
 from dpsep.privacy.grid import FLAT_UNITS, Block
+from dpsep.privacy.leaks import PrivacyLeakError, PrivacyLeakWarning
 from dpsep.privacy.ledger import Ledger, OverBudget
 from dpsep.privacy.mechanism import Mechanism, Schedule
 from dpsep.privacy.noise import SecureStream, SeededStream
@@ -247,7 +248,10 @@ def test_what_is_for_release_comes_from_a_secure_stream_and_the_exact_path() -> 
     assert Gate(records, part, FLAT, Parts(), permit_for(part)).secure
     assert Gate(records, part, FLAT, Parts(), permit_for(part), stream=SecureStream()).secure
     assert not Gate(records, part, FLAT, Parts(), permit_for(part), stream=SeededStream(1)).secure
-    fast = Gate(records, part, FLAT, Parts(), permit_for(part), noise="float")
+    with pytest.warns(PrivacyLeakWarning, match="noise='float'"):
+        fast = Gate(records, part, FLAT, Parts(), permit_for(part), noise="float")
+    with pytest.raises(PrivacyLeakError, match="noise='rounded' for a release"):
+        Gate(records, part, FLAT, Parts(), permit_for(part), noise="float", strict=True)
     assert not fast.secure
     assert np.isfinite(fast.release(ONE)["flat"]).all()
 

@@ -38,7 +38,7 @@ def test_an_unknown_command_is_a_wrong_call() -> None:
 def test_an_error_that_is_nobodys_mistake_shows_no_message_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(_: object) -> None:
+    def fail(*_: object) -> None:
         float("a secret cell")
 
     (tmp_path / "t.csv").write_text("a,b\n1,2\n")

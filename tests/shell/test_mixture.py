@@ -182,7 +182,7 @@ def test_a_declared_category_is_refused_by_name_and_may_be_dropped(tmp_path: Pat
     extra = ("[[columns]]", 'name = "sex"', 'kind = "category"', 'categories = ["F", "M"]')
     schema = declare(tmp_path / "s.toml", None, *extra)
     done = fit(table, tmp_path / "run", "--schema", schema)
-    assert_refused(done, "column 'sex' is a category", "--drop sex")
+    assert_refused(done, "column 'sex' is not", "--drop sex")
     assert not (tmp_path / "run.partial").exists()
     done = fit(table, tmp_path / "run", "--schema", schema, "--drop", "sex", "--quiet")
     assert done.exit_code == 0, done.output
@@ -193,7 +193,7 @@ def test_undeclared_text_is_refused_by_name_and_without_its_values(tmp_path: Pat
     ward = np.where(clusters()["tall"] > 0, "Secretville", "Elsewhere")
     table = write_csv(tmp_path / "t.csv", clusters() | {"ward": ward})
     done = fit(table, tmp_path / "run")
-    assert_refused(done, "column 'ward' holds no numbers", "--drop ward")
+    assert_refused(done, "a mixture is of numbers, and column 'ward' is not", "--drop ward")
     assert "Secretville" not in done.output
 
 

@@ -6,7 +6,8 @@ import pytest
 from dpsep.data import Column, Schema
 from dpsep.privacy.leaks import PrivacyLeakError
 from dpsep.shell.errors import CallError
-from dpsep.shell.table import Leaks, parse_bounds, read_inputs
+from dpsep.shell.overlay import Leaks, parse_bounds
+from dpsep.shell.table import read_inputs
 
 from .help import some, write_csv
 

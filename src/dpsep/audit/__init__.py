@@ -1,6 +1,6 @@
 """Attacks on ourselves: checks that try to see a record where only released sums may be seen."""
 
-from dpsep.audit.neighbours import Neighbour, neighbours_of
+from dpsep.audit.neighbours import Neighbour, group_neighbours_of, neighbours_of
 from dpsep.audit.replay import Difference, Report, replay
 
-__all__ = ["Difference", "Neighbour", "Report", "neighbours_of", "replay"]
+__all__ = ["Difference", "Neighbour", "Report", "group_neighbours_of", "neighbours_of", "replay"]

@@ -2,7 +2,8 @@
 
 A neighbour under zero-out has one record that contributes nothing (all of its cells are NaN); under
 replace-one it has another record in its place: an ordinary one, one with a missing, infinite, huge or tiny
-cell, one whose cells are all the same, one with an outcome that was never declared.
+cell, one whose cells are all the same, one with an outcome that was never declared. Where groups are units
+(`group_neighbours_of`), one group's rows are changed all together, and there may be fewer or more of them.
 """
 
 from collections.abc import Callable, Iterator
@@ -32,6 +33,8 @@ class Neighbour(NamedTuple):
         The table.
     zeroed
         Whether the record contributes nothing: a neighbour under zero-out, too.
+    groups
+        Group of each row, where groups are units.
     """
 
     kind: str
@@ -39,6 +42,7 @@ class Neighbour(NamedTuple):
     X: Array
     y: Array
     zeroed: bool
+    groups: NDArray[np.int64] | None = None
 
     @property
     def hops(self) -> int:
@@ -73,6 +77,77 @@ def neighbours_of(X: Array, y: Array, count: int, seed: int = 0) -> Iterator[Nei
         changed_X, changed_y = X.copy(), y.copy()
         changed_X[row], changed_y[row] = record, outcome
         yield Neighbour(kind, row, changed_X, changed_y, kind == "zeroed")
+
+
+def group_neighbours_of(
+    X: Array, y: Array, groups: NDArray[np.int64], declared: int, count: int, seed: int = 0
+) -> Iterator[Neighbour]:
+    """Generate neighbours that differ in all rows of one group, the kinds in turn.
+
+    Parameters
+    ----------
+    X, y, groups
+        The table, its groups coded 0, 1, ...
+    declared
+        Number of declared groups.
+    count, seed
+        As in `neighbours_of`.
+
+    Examples
+    --------
+    >>> table = np.zeros((4, 2)), np.ones(4), np.array([0, 0, 1, 1])
+    >>> [(one.kind, len(one.X)) for one in group_neighbours_of(*table, declared=2, count=3)]
+    [('removed', 2), ('blanked', 4), ('undeclared', 4)]
+    """
+    generator = np.random.default_rng(seed)
+    kinds = list(_GROUP_CHANGES.items())
+    for number in range(count):
+        kind, change = kinds[number % len(kinds)]
+        group = int(generator.choice(groups))
+        own, others = groups == group, groups != group
+        cells, outcomes, label = change(X[own].copy(), y[own].copy(), X, y, generator)
+        labels = np.full(len(cells), declared + 5 if label == "undeclared" else group)
+        # The group's rows come somewhere else in the table: others keep their order, which is all they may.
+        place = int(generator.integers(others.sum() + 1))
+        yield Neighbour(
+            kind,
+            group,
+            np.concatenate([X[others][:place], cells, X[others][place:]]),
+            np.concatenate([y[others][:place], outcomes, y[others][place:]]),
+            kind in ("removed", "blanked", "undeclared"),
+            np.concatenate([groups[others][:place], labels, groups[others][place:]]),
+        )
+
+
+GroupChange = Callable[[Array, Array, Array, Array, np.random.Generator], tuple[Array, Array, str]]
+
+
+def _group(rows: int | None, wild: bool) -> GroupChange:
+    def change(
+        x: Array, y: Array, X: Array, Y: Array, generator: np.random.Generator
+    ) -> tuple[Array, Array, str]:
+        size = len(x) if rows is None else rows
+        cells = (
+            generator.choice(CELLS, (size, x.shape[1]))
+            if wild
+            else generator.uniform(-2, 2, (size, x.shape[1]))
+        )
+        outcomes = generator.choice(OUTCOMES, size) if wild else generator.choice(Y, size)
+        return cells, outcomes, ""
+
+    return change
+
+
+_GROUP_CHANGES: dict[str, GroupChange] = {
+    "removed": lambda x, y, X, Y, generator: (x[:0], y[:0], ""),
+    "blanked": lambda x, y, X, Y, generator: (np.full_like(x, np.nan), np.full_like(y, np.nan), ""),
+    "undeclared": lambda x, y, X, Y, generator: (x, y, "undeclared"),
+    "replaced": _group(None, wild=False),
+    "one row": _group(1, wild=False),
+    "many rows": _group(300, wild=False),
+    "wild": _group(None, wild=True),
+    "many wild rows": _group(60, wild=True),
+}
 
 
 Change = Callable[[Array, float, Array, Array, np.random.Generator], tuple[Array, float]]

@@ -136,6 +136,7 @@ def replay(
     neighbours: Iterable[Neighbour],
     *,
     ledger: Ledger | None = None,
+    groups: NDArray[np.int64] | None = None,
 ) -> Report:
     """Fit a table and its neighbours with the same noise, and report every difference; see the module.
 
@@ -149,6 +150,8 @@ def replay(
         Tables that differ in one record, as from `dpsep.audit.neighbours_of`.
     ledger
         Charged by every fit, if given: its rows are compared, too.
+    groups
+        Group of each row, for fits in which groups are units; neighbours bring their own.
 
     Examples
     --------
@@ -162,15 +165,16 @@ def replay(
     """
     if make_estimator().random_state is None:
         raise ValueError("replay needs frozen noise: give the estimator a random_state.")
-    base = record(make_estimator, X, y, ledger)
+    base = record(make_estimator, X, y, ledger, groups=groups)
     expected = base.control_flow()
     differences: list[Difference] = []
     farthest, tried = 0.0, 0
     for neighbour in neighbours:
         tried += 1
         name = f"{neighbour.kind}, row {neighbour.row}"
-        free = record(make_estimator, neighbour.X, neighbour.y, ledger)
-        again = record(make_estimator, neighbour.X, neighbour.y, script=base)
+        table = (make_estimator, neighbour.X, neighbour.y)
+        free = record(*table, ledger, groups=neighbour.groups)
+        again = record(*table, script=base, groups=neighbour.groups)
         found = [what for what, value in free.control_flow().items() if value != expected[what]]
         found += [
             f"{what} (replayed)"
@@ -197,6 +201,7 @@ def record(
     y: Array,
     ledger: Ledger | None = None,
     script: Trace | None = None,
+    groups: NDArray[np.int64] | None = None,
 ) -> Trace:
     """Fit once and return what happened; with a script, the gate hands out the releases of that trace."""
     trace = Trace()
@@ -208,7 +213,8 @@ def record(
     with _tapped(trace, script), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            estimator.fit(X, y, on_step=lambda done, total: trace.steps.append((done, total)))
+            more = {} if groups is None else {"groups": groups}
+            estimator.fit(X, y, on_step=lambda done, total: trace.steps.append((done, total)), **more)
         except Exception as error:
             trace.messages.append(f"{type(error).__name__}: {error}")
     trace.messages += [f"{item.category.__name__}: {item.message}" for item in caught]
@@ -224,12 +230,13 @@ def record(
 def _arrays(estimator: Any) -> dict[str, Array]:
     """Return everything learned that is made of numbers: fitted attributes and all parts of the posterior."""
     learned = {name: value for name, value in vars(estimator).items() if name.endswith("_")}
-    posterior = learned.pop("posterior_")
-    for name, value in posterior._asdict().items():
-        if isinstance(value, tuple):  # one array a layer, of different shapes
-            learned |= {f"posterior.{name}.{place}": part for place, part in enumerate(value)}
-        else:
-            learned[f"posterior.{name}"] = value
+    for which in ("posterior", "components"):
+        found = learned.pop(f"{which}_", None)
+        for name, value in () if found is None else found._asdict().items():
+            if isinstance(value, tuple):  # one array a layer, of different shapes
+                learned |= {f"{which}.{name}.{place}": part for place, part in enumerate(value)}
+            else:
+                learned[f"{which}.{name}"] = value
     arrays = {name: np.asarray(value) for name, value in learned.items() if value is not None}
     return {name: array for name, array in arrays.items() if array.dtype.kind in "biuf"}
 

@@ -70,7 +70,9 @@ def _case(name: str) -> Callable[[bool], list[dict[str, Any]]]:
 
         return cost.cost
     if name == "coverage":
-        return _coverage
+        from dpsep.bench import coverage
+
+        return coverage.cases
     if name == "mixture":
         from dpsep.bench import mixture
 
@@ -86,29 +88,3 @@ def _case(name: str) -> Callable[[bool], list[dict[str, Any]]]:
     from dpsep.bench import accuracy
 
     return accuracy.adult if name == "adult" else accuracy.linear
-
-
-def _coverage(quick: bool) -> list[dict[str, Any]]:
-    from dpsep.bench.coverage import coverage
-    from dpsep.bench.table import row
-
-    rows = []
-    for kind in ("linear", "logistic") if quick else ("linear", "logistic", "probit", "poisson"):
-        for item in coverage(kind, epsilon=1.0, datasets=20 if quick else 200):
-            rows.append(
-                row(
-                    f"coverage/{kind}",
-                    "dpsep private" + ("" if item["noise_aware"] else ", noise_aware=False"),
-                    f"coverage of {item['level']:.0%} intervals",
-                    item["coverage"],
-                    against=("nominal", item["level"]),
-                    standard_error=item["standard_error"],
-                    n=item["datasets"],
-                    epsilon=item["epsilon"],
-                    delta=item["delta"],
-                    width_ratio=item["width_ratio"],
-                    error_in_sds=item["error_in_sds"],
-                    relation="zero-out",
-                )
-            )
-    return rows

@@ -7,34 +7,77 @@ with privacy, and every coefficient's central interval either holds the true val
 for a user who takes the private posterior at its word.
 
 Coefficients of one data set are fitted together, so the standard error of a coverage is taken over data sets.
+Every budget sees the same data sets, so that a difference between budgets is not one of luck with the data.
 
 **Privacy.** Made data only; the noise is seeded, so nothing here is for release.
 """
 
 import math
 import warnings
-from typing import Any, Literal, get_args
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsep.estimators import LinearRegression, LogisticRegression, PoissonRegression, ProbitRegression
+from dpsep.bench.coverage_kinds import KINDS, Made
+from dpsep.bench.table import Row, row
 from dpsep.privacy.leaks import PrivacyLeakWarning
 
-Kind = Literal["linear", "logistic", "probit", "poisson"]
-"""The regressions whose intervals are checked."""
-REACH = 3.0
-"""Features are clamped to plus and minus this many standard deviations, which are their declared bounds."""
-TARGET = 5.0
-"""Declared bound of the target of a linear regression."""
-NOISE = 0.5
-"""Noise standard deviation of a linear regression."""
+EPSILONS = (0.5, 1.0, 3.0)
+"""Budgets of the grid."""
 
 Array = NDArray[np.float64]
 
 
+def cases(quick: bool) -> list[Row]:
+    """Return the rows of ``dpsep bench coverage``: every kind, or the first two on few data sets."""
+    found = grid(tuple(KINDS)[:2], datasets=10) if quick else grid(tuple(KINDS))
+    return [
+        row(
+            f"coverage/{item['kind']}",
+            "dpsep private" + ("" if item["noise_aware"] else ", noise_aware=False"),
+            f"coverage of {item['level']:.0%} intervals, epsilon {item['epsilon']:g}",
+            item["coverage"],
+            against=("nominal", item["level"]),
+            n=item["datasets"],
+            relation="zero-out",
+            **{key: item[key] for key in ("standard_error", "epsilon", "delta", "records", "features")},
+            **{key: item[key] for key in ("width_ratio", "error_in_sds", "pull_in_sds")},
+        )
+        for item in found
+    ]
+
+
+def grid(
+    kinds: Sequence[str] = ("linear", "logistic"),
+    epsilons: Sequence[float] = EPSILONS,
+    datasets: int = 200,
+    **settings: Any,
+) -> list[dict[str, Any]]:
+    """Return the rows of `coverage` for every kind and budget, with `noise_aware` and without.
+
+    Parameters
+    ----------
+    kinds, epsilons
+        What to cross.
+    datasets
+        Number of made data sets in each cell.
+    settings
+        Handed to `coverage`.
+    """
+    for kind in kinds:
+        _check(kind, datasets)
+    return [
+        item
+        for kind in kinds
+        for epsilon in epsilons
+        for item in coverage(kind, epsilon, datasets, **settings)
+    ]
+
+
 def coverage(
-    kind: Kind,
+    kind: str,
     epsilon: float = 1.0,
     datasets: int = 200,
     records: int = 5000,
@@ -50,7 +93,7 @@ def coverage(
     Parameters
     ----------
     kind
-        ``"linear"`` (noise learned), ``"logistic"``, ``"probit"`` or ``"poisson"``.
+        A name out of `KINDS`.
     epsilon, delta
         Budget of each fit.
     datasets
@@ -67,8 +110,10 @@ def coverage(
     Returns
     -------
     Two rows, with `noise_aware` and without: the coverage, its standard error over data sets, the mean width
-    of an interval over that of the same interval without noise of privacy, and the root mean square of the
-    errors in posterior standard deviations (1 where the posterior is calibrated).
+    of an interval over that of the same interval without noise of privacy, the root mean square of the
+    errors in posterior standard deviations (1 where the posterior is calibrated), and the mean error away
+    from zero in the same unit (`pull_in_sds`, below 0 where coefficients are drawn towards zero, as clips
+    and priors do).
 
     Examples
     --------
@@ -76,69 +121,51 @@ def coverage(
     >>> [row["noise_aware"] for row in rows], rows[0]["coefficients"]
     ([True, False], 6)
     """
-    if kind not in get_args(Kind):
-        raise ValueError(f"kind is {kind!r}; it must be one of {', '.join(get_args(Kind))}.")
-    if datasets < 2:
-        raise ValueError(f"datasets is {datasets}; a standard error needs at least 2.")
-    errors, wide, narrow = [], [], []
+    _check(kind, datasets)
+    truths, means, wide, narrow = [], [], [], []
     for number in range(datasets):
-        x, y, truth = simulate(kind, records, features, seed=(seed, number))
-        model = _estimator(kind, epsilon=epsilon, delta=delta, random_state=seed + number, **parameters)
+        made = simulate(kind, records, features, seed=(seed, number))
+        model = KINDS[kind].estimator(epsilon=epsilon, delta=delta, random_state=seed + number, **parameters)
         with warnings.catch_warnings():
             # The seed is meant: this is an experiment on made data.
             warnings.simplefilter("ignore", PrivacyLeakWarning)
-            posterior = model.fit(x, y).posterior_
-        errors.append(posterior.mean - truth)
-        wide.append(np.diagonal(posterior.covariance))
-        narrow.append(np.diagonal(posterior.covariance - posterior.noise_covariance))
+            model.fit(**made.records)
+        found = KINDS[kind].moments(model)
+        truths.append(made.truth)
+        means.append(found.mean)
+        wide.append(found.variance)
+        narrow.append(found.variance - found.noise_variance)
+    truth, mean, base = np.asarray(truths), np.asarray(means), np.sqrt(np.asarray(narrow))
     public = {"kind": kind, "epsilon": epsilon, "delta": delta, "records": records, "features": features}
-    public |= {"datasets": datasets, "level": level, "coefficients": datasets * (features + 1)}
-    base = np.sqrt(np.asarray(narrow))
+    public |= {"datasets": datasets, "level": level, "coefficients": truth.size, "seed": seed}
     return [
-        public | {"noise_aware": aware} | _row(np.asarray(errors), np.sqrt(np.asarray(variance)), base, level)
+        public | {"noise_aware": aware} | _row(truth, mean, np.sqrt(np.asarray(variance)), base, level)
         for aware, variance in ((True, wide), (False, narrow))
     ]
 
 
-def simulate(
-    kind: Kind, records: int, features: int, *, seed: int | tuple[int, ...]
-) -> tuple[Array, Array, Array]:
-    """Draw a table: features, target, and the true coefficients with the intercept first.
-
-    Per scaled unit (the reach of the bounds) a coefficient has standard deviation one, or less in a linear
-    regression, whose target is scaled too; the intercept has one half. Neither exceeds the default prior's.
-    """
-    rng = np.random.default_rng(seed)
-    x = np.clip(rng.standard_normal((records, features)), -REACH, REACH)
-    truth = np.concatenate([0.5 * rng.standard_normal(1), rng.standard_normal(features) / REACH])
-    u = truth[0] + x @ truth[1:]
-    if kind == "linear":
-        return x, u + NOISE * rng.standard_normal(records), truth
-    if kind == "poisson":
-        return x, rng.poisson(np.exp(u)).astype(np.float64), truth
-    hidden = rng.logistic(size=records) if kind == "logistic" else rng.standard_normal(records)
-    return x, np.where(hidden < u, 1.0, -1.0), truth
+def simulate(kind: str, records: int, features: int, *, seed: int | tuple[int, ...]) -> Made:
+    """Draw a table with known coefficients, the intercept first."""
+    return KINDS[kind].simulate(records, features, np.random.default_rng(seed))
 
 
-def _estimator(kind: Kind, **parameters: Any) -> Any:
-    parameters.setdefault("bounds", (-REACH, REACH))
-    if kind == "linear":
-        parameters.setdefault("target_bounds", (-TARGET, TARGET))
-        return LinearRegression(**parameters)
-    if kind == "poisson":
-        return PoissonRegression(**parameters)
-    parameters.setdefault("classes", [-1.0, 1.0])
-    return LogisticRegression(**parameters) if kind == "logistic" else ProbitRegression(**parameters)
+def _check(kind: str, datasets: int) -> None:
+    if kind not in KINDS:
+        raise ValueError(f"kind is {kind!r}; it must be one of {', '.join(KINDS)}.")
+    if datasets < 2:
+        raise ValueError(f"datasets is {datasets}; a standard error needs at least 2.")
 
 
-def _row(errors: Array, sd: Array, base: Array, level: float) -> dict[str, float]:
+def _row(truth: Array, mean: Array, sd: Array, base: Array, level: float) -> dict[str, float]:
     # Imported here: the command line must start without SciPy's distributions.
     from scipy.stats import norm
 
-    inside = (np.abs(errors) <= norm.ppf(0.5 + level / 2) * sd).mean(axis=1)
+    errors = (mean - truth) / sd
+    inside = (np.abs(errors) <= norm.ppf(0.5 + level / 2)).mean(axis=1)
     return {
         "coverage": float(inside.mean()),
         "standard_error": float(inside.std(ddof=1) / math.sqrt(len(inside))),
         "width_ratio": float((sd / base).mean()),
-        "error_in_sds": float(np.sqrt(((errors / sd) ** 2).mean())),
+        "error_in_sds": float(np.sqrt((errors**2).mean())),
+        "pull_in_sds": float((np.sign(truth) * errors).mean()),
     }

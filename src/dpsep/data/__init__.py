@@ -18,7 +18,7 @@ from dpsep.data.schema import (
     encode_target,
     encoded_bounds,
 )
-from dpsep.data.table import as_matrix, check_types, read_table
+from dpsep.data.table import as_matrix, check_types, read_structure, read_table
 
 __all__ = [
     "ADULT_SCHEMA",
@@ -39,6 +39,7 @@ __all__ = [
     "encoded_bounds",
     "load_adult",
     "load_uci",
+    "read_structure",
     "read_table",
     "render_findings",
     "splits",

@@ -5,6 +5,7 @@ numbers, constancy. Its findings are *not private*, nothing of it is accounted, 
 it. The rendering says so in its first line.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,9 +13,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from dpsep.data.cells import category_codes, missing_cells, parse_number
+from dpsep.data.column import MISSING_LEVEL, Fill
 from dpsep.data.declare import Column, Schema
 from dpsep.data.frames import as_frame, unknown_column
-from dpsep.data.schema import category_codes, parse_number
 
 __all__ = ["Finding", "check_table", "render_findings"]
 
@@ -73,7 +75,8 @@ def check_table(table: Any, schema: Schema | None = None) -> list[Finding]:
             findings.append(Finding(name, "absent", 0, (), unknown_column(name, frame.columns)))
             continue
         present.append(name)
-        findings += _check_column(frame[name], None if schema is None else schema[name])
+        column, na = (None, ("",)) if schema is None else (schema[name], schema.na)
+        findings += _check_column(frame[name], column, na)
     return findings + _duplicates(frame, present)
 
 
@@ -88,13 +91,9 @@ def render_findings(findings: list[Finding]) -> str:
     return "\n".join(lines)
 
 
-def _check_column(series: pl.Series, column: Column | None) -> list[Finding]:
-    missing = series.is_null().to_numpy()
-    if series.dtype.is_float():
-        missing = missing | np.isnan(series.fill_null(0.0).to_numpy())
-    elif series.dtype == pl.String:
-        missing = missing | (series.fill_null("").str.strip_chars() == "").to_numpy()
-    found = [_finding(series, "missing", missing, "without a value")]
+def _check_column(series: pl.Series, column: Column | None, na: Sequence[str]) -> list[Finding]:
+    missing = missing_cells(series, column, na)
+    found = [_finding(series, "missing", missing, f"without a value{_rule(column)}")]
     try:
         if column is not None and column.kind == "number":
             values = parse_number(series)
@@ -103,7 +102,7 @@ def _check_column(series: pl.Series, column: Column | None) -> list[Finding]:
             )
             if column.bounds is not None:
                 lower, upper = column.bounds
-                outside = (values < lower) | (values > upper)
+                outside = ((values < lower) | (values > upper)) & ~missing
                 found.append(_finding(series, "out of bounds", outside, f"outside {lower:g} to {upper:g}"))
         elif column is not None:
             undeclared = (category_codes(series, column) < 0) & ~missing
@@ -114,6 +113,15 @@ def _check_column(series: pl.Series, column: Column | None) -> list[Finding]:
     if len(series) > 1 and not series.dtype.is_nested() and series.n_unique() == 1:
         found.append(Finding(series.name, "constant", len(series), (), "the same value in every row"))
     return [finding for finding in found if finding is not None]
+
+
+def _rule(column: Column | None) -> str:
+    """What a fit makes of missing cells, where something is declared."""
+    if column is None or column.missing == "drop":
+        return ""
+    if isinstance(column.missing, Fill):
+        return f", filled by {column.missing.value}"
+    return f", which become the level {MISSING_LEVEL!r}"
 
 
 def _finding(series: pl.Series, problem: str, where: NDArray[np.bool_], what: str) -> Finding | None:

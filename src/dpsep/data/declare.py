@@ -1,99 +1,29 @@
-"""What can be declared of a table: its columns, their kinds, and which of them is predicted.
+"""What can be declared of a table: its columns, what is predicted, whose rows belong together.
 
-A number may have public bounds; a category lists every value it can take. What contradicts itself is
-refused at once, with the column's name, so that a schema that exists is a schema that holds together. On
-disk a schema is TOML: ``target = "income"`` and one ``[[columns]]`` table for each column, in order.
+A schema that exists is a schema that holds together: what contradicts itself is refused at once. On disk it
+is TOML: ``target = "income"`` and other keys of the whole table first, then one ``[[columns]]`` table for
+each column, in order.
 """
 
 import json
-import math
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
+from dpsep.data.column import Column, SchemaError, as_label
 from dpsep.data.frames import unknown_column
 
-__all__ = ["Column", "Schema", "SchemaError"]
+__all__ = ["NA", "Column", "Schema", "SchemaError"]
 
-
-class SchemaError(ValueError):
-    """A declared structure contradicts itself."""
-
-
-@dataclass(frozen=True)
-class Column:
-    """One declared column.
-
-    Parameters
-    ----------
-    name
-        The column's name in the table.
-    kind
-        ``"number"`` or ``"category"``.
-    bounds
-        Of a number: the lowest and the highest value it can take. None leaves it unbounded.
-    categories
-        Of a category: every value it can take; the first is the reference when encoded.
-
-    Examples
-    --------
-    >>> Column("age", "number", bounds=(17, 90))
-    Column(name='age', kind='number', bounds=(17.0, 90.0), categories=None)
-    """
-
-    name: str
-    kind: Literal["number", "category"]
-    bounds: tuple[float, float] | None = None
-    categories: tuple[str, ...] | None = None
-
-    def __post_init__(self):
-        if not isinstance(self.name, str) or not self.name:
-            raise SchemaError(f"a column's name is a text that is not empty, got {self.name!r}")
-        if self.kind not in ("number", "category"):
-            raise self._error(f"has kind {self.kind!r}; allowed are 'number' and 'category'")
-        if self.kind == "number":
-            self._check_bounds()
-        else:
-            self._check_categories()
-
-    def _check_bounds(self) -> None:
-        if self.categories is not None:
-            raise self._error("is a number and declares categories; remove them or use kind 'category'")
-        if self.bounds is None:
-            return
-        try:
-            lower, upper = (float(bound) for bound in self.bounds)
-        except (TypeError, ValueError):
-            raise self._error(f"has bounds {self.bounds!r}; give two numbers, lowest first") from None
-        if not (math.isfinite(lower) and math.isfinite(upper) and lower < upper):
-            raise self._error(f"has bounds {lower:g}, {upper:g}; give two finite numbers, lowest first")
-        object.__setattr__(self, "bounds", (lower, upper))
-
-    def _check_categories(self) -> None:
-        if self.bounds is not None:
-            raise self._error("is a category and declares bounds; remove them or use kind 'number'")
-        if isinstance(self.categories, str) or not self.categories:
-            raise self._error("is a category without categories; list every value it can take")
-        values = tuple(_category(value) for value in self.categories)
-        blank = [value for value in values if not value or value != value.strip()]
-        if blank:
-            raise self._error(
-                f"has the category {blank[0]!r}; categories are not empty and not padded by spaces"
-            )
-        repeated = sorted({value for value in values if values.count(value) > 1})
-        if repeated:
-            raise self._error(f"lists the category {repeated[0]!r} more than once; list each value once")
-        object.__setattr__(self, "categories", values)
-
-    def _error(self, what: str) -> SchemaError:
-        return SchemaError(f"column {self.name!r} {what}")
+NA = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "?")
+"""Texts that count as missing unless a schema lists others; a declared category is never one of them."""
 
 
 @dataclass(frozen=True)
 class Schema:
-    """The declared columns of a table, in order, and which of them is predicted.
+    """The declared columns of a table, in order, which of them is predicted, and whose rows they are.
 
     Parameters
     ----------
@@ -101,6 +31,18 @@ class Schema:
         The columns that are used; a table's other columns are ignored.
     target
         The name of the predicted column, itself declared among the columns; None where there is none.
+    unit
+        The name of a column that says whose rows belong together (a patient's visits). It is no feature,
+        and need not be declared among the columns.
+    groups
+        With a unit: how many there are, or their labels. Public, and not looked up in the table.
+    rows_per_unit
+        With a unit: at most how many of its rows a fit that protects whole units is to use.
+    na
+        The texts that stand for a missing cell; an empty cell always does.
+    looked
+        Whether values of the table were looked at to write this: a fit then warns that they count as
+        published.
 
     Examples
     --------
@@ -111,6 +53,11 @@ class Schema:
 
     columns: tuple[Column, ...]
     target: str | None = None
+    unit: str | None = None
+    groups: int | tuple[str, ...] | None = None
+    rows_per_unit: int | None = None
+    na: tuple[str, ...] = NA
+    looked: bool = False
 
     def __post_init__(self):
         object.__setattr__(self, "columns", tuple(self.columns))
@@ -122,11 +69,22 @@ class Schema:
                 raise SchemaError(f"column {name!r} is declared more than once; declare it once")
         if self.target is not None and self.target not in names:
             raise SchemaError(f"target {self.target!r} is not declared; the columns are {', '.join(names)}")
+        if self.target is not None and self[self.target].missing != "drop":
+            raise SchemaError(
+                f"the target {self.target!r} has a rule for missing cells; a record without a target says "
+                "nothing about it, so remove 'missing' from this column"
+            )
+        self._check_unit()
+        if isinstance(self.na, str) or not all(isinstance(text, str) for text in self.na):
+            raise SchemaError(f'na is a list of texts, such as ["", "NA"], not {self.na!r}')
+        object.__setattr__(self, "na", tuple(text.strip() for text in self.na))
+        if not isinstance(self.looked, bool):
+            raise SchemaError(f"looked is true or false, not {self.looked!r}")
 
     @property
     def features(self) -> tuple[Column, ...]:
-        """The columns that are not predicted."""
-        return tuple(column for column in self.columns if column.name != self.target)
+        """The columns that are neither predicted nor say whose a row is."""
+        return tuple(column for column in self.columns if column.name not in (self.target, self.unit))
 
     def __getitem__(self, name: str) -> Column:
         for column in self.columns:
@@ -135,25 +93,31 @@ class Schema:
         raise SchemaError(unknown_column(name, [column.name for column in self.columns]))
 
     def drop(self, *names: str) -> "Schema":
-        """Return the schema without some columns (a dropped target leaves none)."""
+        """Return the schema without some columns (a dropped target leaves none; the unit stays)."""
         gone = {self[name].name for name in names}
-        target = None if self.target in gone else self.target
-        return Schema(tuple(column for column in self.columns if column.name not in gone), target)
+        columns = tuple(column for column in self.columns if column.name not in gone)
+        return replace(self, columns=columns, target=None if self.target in gone else self.target)
+
+    def with_columns(self, *columns: Column) -> "Schema":
+        """Return the schema with other declarations of some of its columns."""
+        new = {column.name: column for column in columns}
+        return replace(self, columns=tuple(new.get(column.name, column) for column in self.columns))
 
     @classmethod
     def from_dict(cls, declaration: Mapping[str, Any]) -> "Schema":
         """Make a schema from ``{"target": name, "columns": [{"name": ..., "kind": ..., ...}, ...]}``."""
-        _refuse_unknown(declaration, ("target", "columns"), "the schema")
+        _refuse_unknown(declaration, (*_TABLE_KEYS, "columns"), "the schema")
         columns = declaration.get("columns")
         if not isinstance(columns, list | tuple) or not all(isinstance(entry, Mapping) for entry in columns):
             raise SchemaError("the schema needs 'columns', a list of tables; in TOML: one [[columns]] each")
         for place, entry in enumerate(columns, start=1):
             where = f"column {entry.get('name', place)!r}"
-            _refuse_unknown(entry, ("name", "kind", "bounds", "categories"), where)
+            _refuse_unknown(entry, _COLUMN_KEYS, where)
             for key in ("name", "kind"):
                 if key not in entry:
                     raise SchemaError(f"{where} declares no {key!r}; every column has a name and a kind")
-        return cls(tuple(Column(**entry) for entry in columns), declaration.get("target"))
+        whole = {key: declaration[key] for key in _TABLE_KEYS if key in declaration}
+        return cls(tuple(Column(**entry) for entry in columns), **whole)
 
     @classmethod
     def from_toml(cls, text: str) -> "Schema":
@@ -172,35 +136,52 @@ class Schema:
             raise SchemaError(f"the schema file {path} cannot be read ({error.strerror})") from None
         except UnicodeDecodeError:
             raise SchemaError(f"the schema file {path} is not UTF-8 text; save it as UTF-8") from None
+        except SchemaError as error:
+            raise SchemaError(f"{path}: {error}") from None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the declaration that `from_dict` takes."""
-        columns: list[dict[str, Any]] = []
-        for column in self.columns:
-            entry: dict[str, Any] = {"name": column.name, "kind": column.kind}
-            if column.bounds is not None:
-                entry["bounds"] = list(column.bounds)
-            if column.categories is not None:
-                entry["categories"] = list(column.categories)
-            columns.append(entry)
-        return {"columns": columns} if self.target is None else {"target": self.target, "columns": columns}
+        """Return the declaration that `from_dict` takes, without what was left at its default."""
+        whole: dict[str, Any] = {}
+        for key in _TABLE_KEYS:
+            value = getattr(self, key)
+            if value != getattr(Schema, key):
+                whole[key] = list(value) if isinstance(value, tuple) else value
+        return whole | {"columns": [column.to_dict() for column in self.columns]}
 
     def to_toml(self) -> str:
         """Return the schema as TOML text."""
         declaration = self.to_dict()
-        lines = [f"target = {_toml(self.target)}"] if self.target is not None else []
-        for entry in declaration["columns"]:
+        columns = declaration.pop("columns")
+        lines = [f"{key} = {_toml(value)}" for key, value in declaration.items()]
+        for entry in columns:
             lines += ["", "[[columns]]", *(f"{key} = {_toml(value)}" for key, value in entry.items())]
         return "\n".join(lines).lstrip("\n") + "\n"
 
+    def _check_unit(self) -> None:
+        if self.unit is None:
+            for key in ("groups", "rows_per_unit"):
+                if getattr(self, key) is not None:
+                    raise SchemaError(f"{key} says something of units, and no unit is declared; add unit = ")
+            return
+        if not isinstance(self.unit, str) or not self.unit:
+            raise SchemaError(f"unit is the name of a column, not {self.unit!r}")
+        if self.unit == self.target:
+            raise SchemaError(f"{self.unit!r} is the target and the unit; it can be one of them")
+        cap = self.rows_per_unit
+        if cap is not None and (isinstance(cap, bool) or not isinstance(cap, int) or cap < 1):
+            raise SchemaError(f"rows_per_unit is a whole number of at least 1, not {cap!r}")
+        groups = self.groups
+        if isinstance(groups, list | tuple):
+            labels = tuple(as_label(label) for label in groups)
+            if not labels or len(set(labels)) < len(labels):
+                raise SchemaError("groups lists no label, or one more than once; list each unit once")
+            object.__setattr__(self, "groups", labels)
+        elif groups is not None and (isinstance(groups, bool) or not isinstance(groups, int) or groups < 1):
+            raise SchemaError(f"groups is a number of units or a list of their labels, not {groups!r}")
 
-def _category(value: Any) -> str:
-    """Return a category as text; TOML's booleans and integers are taken as they are written."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, str | int):
-        return str(value)
-    raise SchemaError(f"{value!r} cannot be a category; write it as text, a whole number or a boolean")
+
+_TABLE_KEYS = ("target", "unit", "groups", "rows_per_unit", "na", "looked")
+_COLUMN_KEYS = ("name", "kind", "bounds", "categories", "missing", "indicator")
 
 
 def _refuse_unknown(entry: Mapping[str, Any], allowed: tuple[str, ...], where: str) -> None:
@@ -210,5 +191,7 @@ def _refuse_unknown(entry: Mapping[str, Any], allowed: tuple[str, ...], where: s
 
 
 def _toml(value: Any) -> str:
-    """Write a text, a number or a list of them; JSON's notation is TOML's, but for the delete character."""
+    """Write a text, a number, a list of them or a table of one; JSON's notation is nearly TOML's."""
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{key} = {_toml(part)}" for key, part in value.items()) + " }"
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -4,10 +4,10 @@ Which columns there are, which values a category may take and between which boun
 the user and is public; a row of the design matrix is a function of that statement and of one record.
 
 **Privacy.** Encoding releases nothing. Its shape, its names and every error it raises depend on the schema
-and on the table's column names and types only, never on a cell: a record with a missing, unparsable or
-undeclared value becomes a row of NaN, which a private fit counts as a zero contribution. An error, a
-warning or a column made for the new value would tell of that record. Assumption: the schema was not written
-by looking at the data.
+and on the table's column names and types only, never on a cell: a record with an unparsable or undeclared
+value, or with a missing one that no declared rule stands in for, becomes a row of NaN, which a private fit
+counts as a zero contribution. An error, a warning or a column made for the new value would tell of that
+record. Assumption: the schema was not written by looking at the data.
 """
 
 from typing import Any
@@ -16,6 +16,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from dpsep.data.cells import Cells, read_cells
+from dpsep.data.column import MISSING_LEVEL
 from dpsep.data.declare import Column, Schema, SchemaError
 from dpsep.data.frames import TableError, as_frame, unknown_column
 
@@ -28,9 +30,10 @@ def encode(
     """Encode the schema's features as a design matrix.
 
     Numbers become one column, text that looks like a number included; a category becomes one column of
-    zeros and ones for each *declared* value. A record with a missing, unparsable, infinite or undeclared
-    value becomes a row of NaN, never an error (see the module's Privacy section). Bounds are not applied
-    here.
+    zeros and ones for each *declared* value, its own level for missing cells included where that is their
+    rule; a column that marks filled cells follows where it was asked for. A record with an unparsable,
+    infinite or undeclared value, or a missing one that nothing stands in for, becomes a row of NaN, never an
+    error (see the module's Privacy section). Bounds are not applied here.
 
     Parameters
     ----------
@@ -54,23 +57,26 @@ def encode(
            [nan, nan]]), ('age', 'sex=M'))
     """
     frame = as_frame(table)
-    blocks: list[NDArray[np.float64]] = []
+    names = tuple(name for name, _ in _encoded(schema, drop_first))
+    X = np.empty((frame.height, len(names)))
     bad = np.zeros(frame.height, dtype=bool)
+    place = 0
     for column in schema.features:
-        series = take_column(frame, column.name)
+        cells = _cells(frame, column, schema)
         if column.kind == "number":
-            block = parse_number(series)[:, None]
-            bad |= np.isnan(block[:, 0])
+            X[:, place] = cells.values
+            bad |= np.isnan(cells.values)
+            place += 1
         else:
-            codes = category_codes(series, column)
-            block = (codes[:, None] == np.arange(int(drop_first), len(column.categories or ()))).astype(
-                np.float64
-            )
-            bad |= codes < 0
-        blocks.append(block)
-    X = np.concatenate(blocks, axis=1) if blocks else np.empty((frame.height, 0))
+            for level in range(int(drop_first), len(column.levels)):
+                X[:, place] = cells.values == level
+                place += 1
+            bad |= cells.values < 0
+        if column.indicator:
+            X[:, place] = cells.filled
+            place += 1
     X[bad] = np.nan
-    return X, tuple(name for name, _ in _encoded(schema, drop_first))
+    return X, names
 
 
 def encode_target(table: Any, schema: Schema) -> NDArray[np.float64]:
@@ -81,11 +87,8 @@ def encode_target(table: Any, schema: Schema) -> NDArray[np.float64]:
     if schema.target is None:
         raise SchemaError("the schema has no target; set target to the name of a declared column")
     column = schema[schema.target]
-    series = take_column(as_frame(table), column.name)
-    if column.kind == "number":
-        return parse_number(series)
-    codes = category_codes(series, column)
-    return np.where(codes < 0, np.nan, codes)
+    values = _cells(as_frame(table), column, schema).values
+    return values if column.kind == "number" else np.where(values < 0, np.nan, values)
 
 
 def encoded_bounds(
@@ -103,49 +106,6 @@ def take_column(frame: pl.DataFrame, name: str) -> pl.Series:
     return frame[name]
 
 
-def parse_number(series: pl.Series) -> NDArray[np.float64]:
-    """Return a column as doubles, NaN where a cell is missing, infinite or no number."""
-    if series.dtype in (pl.String, pl.Categorical, pl.Enum):
-        series = series.cast(pl.String).str.strip_chars()
-    elif not (series.dtype.is_numeric() or series.dtype in (pl.Boolean, pl.Null)):
-        raise TableError(
-            f"column {series.name!r} is declared a number but has type {series.dtype}; convert it"
-        )
-    values = series.cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy().copy()
-    values[~np.isfinite(values)] = np.nan
-    return values
-
-
-def category_codes(series: pl.Series, column: Column) -> NDArray[np.int32]:
-    """Return each cell's place among the declared categories, -1 where it is missing or undeclared.
-
-    Text is compared without surrounding spaces; a numeric column by value, so that 1.0 is the category
-    ``"1"``.
-    """
-    categories = list(column.categories or ())
-    lowered = [value.lower() for value in categories]
-    if series.dtype == pl.Boolean and set(lowered) <= {"true", "false"}:
-        keys: list[Any] = lowered
-        cells = series.cast(pl.String)
-    elif series.dtype.is_numeric() or series.dtype == pl.Boolean:
-        keys = [_as_float(value) for value in categories]
-        cells = series.cast(pl.Float64)
-    elif series.dtype.is_nested() or series.dtype in (pl.Binary, pl.Object):
-        raise TableError(
-            f"column {series.name!r} is declared a category but has type {series.dtype}; convert it"
-        )
-    else:
-        keys = categories
-        cells = series.cast(pl.String).str.strip_chars()
-    places: dict[Any, int] = {}
-    for place, key in enumerate(keys):
-        if key is not None:
-            places.setdefault(key, place)
-    old = pl.Series(list(places), dtype=cells.dtype)
-    codes = cells.replace_strict(old, list(places.values()), default=-1, return_dtype=pl.Int32)
-    return codes.fill_null(-1).to_numpy()
-
-
 def _encoded(schema: Schema, drop_first: bool) -> list[tuple[str, tuple[float, float]]]:
     """List the encoded columns' names and bounds."""
     out: list[tuple[str, tuple[float, float]]] = []
@@ -153,16 +113,18 @@ def _encoded(schema: Schema, drop_first: bool) -> list[tuple[str, tuple[float, f
         if column.kind == "number":
             out.append((column.name, column.bounds or (-np.inf, np.inf)))
         else:
-            values = (column.categories or ())[int(drop_first) :]
-            out += [(f"{column.name}={value}", (0.0, 1.0)) for value in values]
+            out += [(f"{column.name}={level}", (0.0, 1.0)) for level in column.levels[int(drop_first) :]]
+        if column.indicator:
+            out.append((f"{column.name}={MISSING_LEVEL}", (0.0, 1.0)))
+    names = [name for name, _ in out]
+    for name in names:
+        if names.count(name) > 1:
+            raise SchemaError(f"two columns are called {name!r} once they are encoded; rename one of them")
     return out
 
 
-def _as_float(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None
+def _cells(frame: pl.DataFrame, column: Column, schema: Schema) -> Cells:
+    return read_cells(take_column(frame, column.name), column, schema.na)
 
 
 _WORKCLASS = (

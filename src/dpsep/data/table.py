@@ -11,9 +11,6 @@ instead, and an unparsable number is a missing value: do so for private data. A 
 of another length, another encoding) is refused as a whole, before any fit and for its owner to mend.
 """
 
-import gzip
-import io
-import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -23,15 +20,13 @@ from typing import IO, Any
 import numpy as np
 import polars as pl
 import pyarrow as pa
-import pyarrow.csv
-import pyarrow.feather
-import pyarrow.parquet
 from numpy.typing import NDArray
 
 from dpsep.data.check import Finding, check_table, render_findings
 from dpsep.data.declare import Schema
+from dpsep.data.files import FORMATS, Source, find_source, read_stored, stored_types
 from dpsep.data.frames import TableError, as_frame, is_pandas, refuse_duplicates, unknown_column
-from dpsep.data.schema import parse_number
+from dpsep.data.text import csv_layout, read_csv
 
 __all__ = [
     "Finding",
@@ -40,22 +35,14 @@ __all__ = [
     "check_table",
     "check_types",
     "quiet",
+    "read_structure",
     "read_table",
     "render_findings",
 ]
 
-FORMATS = {
-    **{".csv": "csv", ".tsv": "csv", ".txt": "csv"},
-    **{".parquet": "parquet", ".pq": "parquet", ".arrow": "arrow", ".feather": "arrow", ".ipc": "arrow"},
-}
-"""The format that each file extension stands for; ``.gz`` behind a text format's extension is unpacked."""
-
-MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "?")
-"""What counts as missing when a CSV column's type is guessed; in a column that stays text these are kept."""
-
 
 def read_table(
-    source: str | Path | IO[bytes],
+    source: str | Path | IO[bytes] | Source,
     format: str | None = None,
     *,
     columns: Sequence[str] | None = None,
@@ -66,48 +53,63 @@ def read_table(
     Parameters
     ----------
     source
-        A path, a binary buffer, or ``"-"`` for standard input.
+        A path, a binary buffer, ``"-"`` for standard input, or what `find_source` found.
     format
-        ``"csv"``, ``"parquet"`` or ``"arrow"``. By default the file's extension decides; a buffer and
-        standard input are recognised by their first bytes. CSV text is UTF-8 with one header line; its
-        separator is the comma, or the tab or semicolon if the header holds one of these and no comma.
+        ``"csv"``, ``"parquet"`` or ``"arrow"``. By default the file's extension decides, then its first
+        bytes; a buffer and standard input that begin like neither of the last two are CSV. CSV text is
+        UTF-8 with one header line; its separator is the comma, or the tab or semicolon if the header holds
+        one of these and no comma.
     columns
         Keep these columns, in this order.
     schema
         Keep the columns it declares and give a CSV file's columns the declared kinds, so that no type is
-        guessed. The target may be missing, as it is when predicting.
+        guessed. The target and the unit may be missing, as they are when predicting.
 
     Returns
     -------
     The table. Raises `TableError` for what cannot be read as one.
     """
-    content, label, guessed = _content(source)
-    kind = format or guessed
-    readers = {"csv": _read_csv, "parquet": _read_parquet, "arrow": _read_arrow}
-    if kind is None:
-        raise TableError(
-            f"{label} has an extension that is not known; known are {', '.join(FORMATS)}, or say format="
-        )
-    if kind not in readers:
-        raise TableError(f"there is no table format {kind!r}; allowed are csv, parquet and arrow")
-    if not content.strip():
-        raise TableError(f"{label} is empty; a table has a header and at least one row")
-    table = readers[kind](content, label)
-    if table.num_rows == 0:
-        raise TableError(f"{label} has a header but no rows")
-    refuse_duplicates(table.column_names, label)
-    wanted = list(columns) if columns is not None else table.column_names
+    given, kind = _settled(source, format)
+    layout = csv_layout(given.opened, given.label) if kind == "csv" else None
+    names = list(stored_types(given, kind)) if layout is None else layout.names
+    wanted = list(columns) if columns is not None else names
     if columns is None and schema is not None:
         wanted = [column.name for column in schema.features]
-        wanted += [name for name in table.column_names if name == schema.target]
+        wanted += [name for name in names if name in (schema.target, schema.unit)]
     for name in wanted:
-        if name not in table.column_names:
-            raise TableError(f"{label}: {unknown_column(name, table.column_names)}")
-    frame = pl.DataFrame(pl.from_arrow(table)).select(wanted)
-    if kind == "csv":
-        declared = {column.name: column.kind for column in schema.columns} if schema is not None else {}
-        frame = frame.select([_typed(frame[name], declared.get(name)) for name in wanted])
+        if name not in names:
+            raise TableError(f"{given.label}: {unknown_column(name, names)}")
+    if layout is not None:
+        frame = read_csv(given.opened, given.label, layout, wanted, schema)
+    else:
+        frame = read_stored(given, kind, wanted)
+    if frame.height == 0:
+        raise TableError(f"{given.label} has a header but no rows")
     return frame
+
+
+def read_structure(source: str | Path | IO[bytes] | Source, format: str | None = None) -> dict[str, Any]:
+    """Return the names of a table's columns and the types that the file declares; None each for CSV.
+
+    No cell is looked at: of CSV text the header line is read, of other formats their metadata.
+    """
+    given, kind = _settled(source, format)
+    if kind == "csv":
+        return dict.fromkeys(csv_layout(given.opened, given.label).names)
+    return stored_types(given, kind)
+
+
+def _settled(source: str | Path | IO[bytes] | Source, format: str | None) -> tuple[Source, str]:
+    if format not in (None, "csv", "parquet", "arrow"):
+        raise TableError(f"there is no table format {format!r}; allowed are csv, parquet and arrow")
+    given = source if isinstance(source, Source) else find_source(source)
+    kind = format or given.format
+    if kind is None:
+        raise TableError(
+            f"{given.label} has an extension that is not known; known are {', '.join(FORMATS)}, or say which "
+            "it is with --format (format= in Python)"
+        )
+    return given, kind
 
 
 def check_types(X: Any) -> None:
@@ -252,99 +254,3 @@ def _cells_of(row: Any) -> list[Any] | None:
         return list(row)
     except Exception:  # whatever a row's own iteration raises would tell on its record
         return None
-
-
-def _content(source: str | Path | IO[bytes]) -> tuple[bytes, str, str | None]:
-    """Return the source's bytes, what to call it, and its likely format (None: not known)."""
-    if source == "-" or not isinstance(source, str | Path):
-        content = sys.stdin.buffer.read() if isinstance(source, str | Path) else source.read()
-        label = "standard input" if isinstance(source, str | Path) else "the buffer"
-        if isinstance(content, str):
-            raise TableError(f"{label} gives text; open it in binary mode")
-        kinds = {b"PAR1": "parquet", b"ARRO": "arrow", b"FEA1": "arrow"}
-        return content, label, kinds.get(content[:4], "csv")
-    path = Path(source)
-    if path.is_dir():
-        raise TableError(f"{path} is a folder; name a file in it")
-    if not path.exists():
-        raise TableError(f"there is no file {path}")
-    packed = path.suffix.lower() == ".gz"
-    suffix = path.with_suffix("").suffix.lower() if packed else path.suffix.lower()
-    try:
-        content = gzip.decompress(path.read_bytes()) if packed else path.read_bytes()
-    except (OSError, EOFError) as error:
-        raise TableError(f"{path} cannot be read ({type(error).__name__})") from None
-    return content, str(path), FORMATS.get(suffix)
-
-
-def _read_csv(content: bytes, label: str) -> pa.Table:
-    """Read CSV text with every column as text, and refuse rows of the wrong length."""
-    try:
-        content.decode("utf-8")
-    except UnicodeDecodeError:
-        raise TableError(f"{label} is not UTF-8 text; save it with the encoding UTF-8") from None
-    if b"\0" in content:
-        raise TableError(f"{label} is not text; if it is Parquet or Arrow, say so with format=")
-    if not content.endswith(b"\n"):
-        content += b"\n"  # pyarrow takes a header that nothing ends for no table at all
-    header = content.lstrip().split(b"\n", 1)[0]
-    separator = next((mark for mark in ",\t;" if mark.encode() in header), ",")
-    ragged: list[Any] = []
-
-    def note(row: Any) -> str:
-        ragged.append(row)
-        return "skip"
-
-    parse = pyarrow.csv.ParseOptions(delimiter=separator, newlines_in_values=True, invalid_row_handler=note)
-    # One thread: only then does pyarrow know the number of a bad row.
-    read = pyarrow.csv.ReadOptions(use_threads=False)
-    try:
-        names = pyarrow.csv.open_csv(io.BytesIO(content), read, parse).schema.names
-        ragged.clear()
-        convert = pyarrow.csv.ConvertOptions(
-            column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=True, null_values=[""]
-        )
-        table = pyarrow.csv.read_csv(io.BytesIO(content), read, parse, convert)
-    except pa.ArrowInvalid:
-        raise TableError(f"{label} is not a CSV table; check its header and its quotes") from None
-    if ragged:
-        first = ragged[0]
-        raise TableError(
-            f"{label}: {len(ragged)} row(s) do not have the header's {first.expected_columns} columns, the "
-            f"first in line {first.number} with {first.actual_columns}; quote values that hold {separator!r}"
-        )
-    return table.rename_columns([name.strip() for name in names])
-
-
-def _read_parquet(content: bytes, label: str) -> pa.Table:
-    try:
-        file = pyarrow.parquet.ParquetFile(io.BytesIO(content))
-        refuse_duplicates(file.schema_arrow.names, label)  # pyarrow's own refusal does not say what is wrong
-        return file.read()
-    except (pa.ArrowException, OSError):
-        raise TableError(f"{label} is not a whole Parquet file") from None
-
-
-def _read_arrow(content: bytes, label: str) -> pa.Table:
-    """Read an Arrow file (Feather is one) or an Arrow stream."""
-    try:
-        if content[:4] in (b"ARRO", b"FEA1"):
-            return pyarrow.feather.read_table(io.BytesIO(content))
-        return pa.ipc.open_stream(content).read_all()
-    except (pa.ArrowException, OSError):
-        raise TableError(f"{label} is not a whole Arrow or Feather file") from None
-
-
-def _typed(column: pl.Series, kind: str | None) -> pl.Series:
-    """Give a text column its declared kind, or without one the narrowest type that holds all its values."""
-    if kind == "category":
-        return column
-    if kind == "number":
-        return pl.Series(column.name, parse_number(column)).fill_nan(None)
-    stripped = column.str.strip_chars()
-    stripped = stripped.set(stripped.is_in(MISSING), None)
-    for dtype in (pl.Int64, pl.Float64):
-        values = stripped.cast(dtype, strict=False)
-        if values.null_count() == stripped.null_count():
-            return values
-    return column

@@ -11,15 +11,22 @@ from typing import Any, Literal, Self, cast
 import jax
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils.validation import check_is_fitted
 
 from dpsep.data import as_matrix
 from dpsep.estimators import other_methods
 from dpsep.estimators.posterior import Posterior, to_original
-from dpsep.estimators.private import PrivateEstimator, arviz_data, statement_of
+from dpsep.estimators.predictive import LinearDraws
+from dpsep.estimators.private import statement_of
 from dpsep.estimators.run import Result, Task, fit_open, fit_private
 from dpsep.estimators.statement import PrivacyStatement
-from dpsep.estimators.structure import Structure, check_numbers, coding, declared_scaling, structure_of
+from dpsep.estimators.structure import (
+    Structure,
+    check_cells,
+    check_numbers,
+    coding,
+    declared_scaling,
+    structure_of,
+)
 from dpsep.privacy.checkpoint import Checkpoint
 from dpsep.privacy.ledger import Ledger, as_ledger
 from dpsep.privacy.mechanism import Relation
@@ -28,7 +35,7 @@ from dpsep.privacy.scaling import Scaling
 Array = NDArray[np.float64]
 
 
-class LinearWeights(PrivateEstimator):
+class LinearWeights(LinearDraws):
     """Base of the estimators whose predictor is linear in the features.
 
     Parameters
@@ -117,15 +124,8 @@ class LinearWeights(PrivateEstimator):
         self.random_state = random_state
         self.strict = strict
 
-    def fit(
-        self,
-        X: Any,
-        y: Any,
-        sample_weight: Any = None,
-        *,
-        on_step: Callable[[int, int], None] | None = None,
-    ) -> Self:
-        """Fit the posterior; under privacy, charge first.
+    def fit(self, X: Any, y: Any, *, on_step: Callable[[int, int], None] | None = None) -> Self:
+        """Fit the posterior; under privacy, charge first. There are no weights of records.
 
         Parameters
         ----------
@@ -133,13 +133,9 @@ class LinearWeights(PrivateEstimator):
             Features: a NumPy array, a pandas or polars frame.
         y
             Target, one value a row.
-        sample_weight
-            Not supported: a weight multiplies a record's influence.
         on_step
             Called with the number of releases made and their total, for progress bars.
         """
-        if sample_weight is not None:
-            raise ValueError("sample_weight is not supported: a weight would multiply a record's influence.")
         shape = structure_of(X, y)
         self._check_parameters()
         leaks = self._collect_leaks(lambda: self._warn_of_leaks(shape, y))
@@ -161,6 +157,7 @@ class LinearWeights(PrivateEstimator):
             )
             self.privacy_: PrivacyStatement | None = statement_of(spend, leaks)
         else:
+            check_cells(X)
             records = self._records(X, y)
             self._check_records(*records)
             result = self._fit_open(task, records)
@@ -173,17 +170,6 @@ class LinearWeights(PrivateEstimator):
         mean, variance = self._predictor(X)
         with jax.enable_x64(True):
             return np.asarray(self._log_predictive(mean, variance, self._target(y)))
-
-    def summary(self, level: float = 0.9) -> list[dict[str, Any]]:
-        """Return one row a coefficient: mean, sd, interval, share of the variance that is DP noise."""
-        check_is_fitted(self)
-        return self.posterior_.summary(level)
-
-    def to_arviz(self, draws: int = 1000, random_state: int | None = 0) -> Any:
-        """Return posterior draws of the coefficients as ArviZ inference data (extra ``truth``)."""
-        check_is_fitted(self)
-        sample = self.posterior_.sample(draws, random_state)
-        return arviz_data({name: sample[None, :, i] for i, name in enumerate(self.posterior_.names)})
 
     # What a kind of regression fills in.
 
@@ -282,7 +268,7 @@ class LinearWeights(PrivateEstimator):
             result.outcome,
             result.noise,
             intercept=bool(self.fit_intercept),
-        )
+        )._replace(noise_aware=bool(self.noise_aware))
         self.feature_bounds_ = np.stack([np.asarray(result.features.low), np.asarray(result.features.high)])
         self.n_iter_ = result.steps
         skip = int(self.fit_intercept)
@@ -294,11 +280,7 @@ class LinearWeights(PrivateEstimator):
 
     def _predictor(self, X: Any) -> tuple[Array, Array]:
         """Mean and variance of the linear predictor of each row, in the target's units."""
-        matrix = self._new_rows(X)
-        # The weights belong to clamped cells: a cell far outside what was seen says no more than the bound.
-        matrix = np.clip(matrix, *self.feature_bounds_)
-        if self.fit_intercept:
-            matrix = np.concatenate([np.ones((len(matrix), 1)), matrix], axis=1)
+        matrix = self._design(X)
         mean = matrix @ self.posterior_.mean
         # Row sums of (X F)^2 with F the covariance's factor: never negative.
         values, vectors = np.linalg.eigh(self.posterior_.covariance)

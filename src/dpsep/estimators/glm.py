@@ -12,6 +12,8 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from dpsep.estimators.base import LinearWeights
+from dpsep.estimators.private import mark_score
+from dpsep.estimators.rows import log_predictive
 from dpsep.estimators.structure import (
     Structure,
     declared_classes,
@@ -98,6 +100,10 @@ class LinearRegression(RegressorMixin, LinearWeights):
         )
         self.target_bounds = target_bounds
         self.noise_precision = noise_precision
+
+    def __sklearn_tags__(self) -> Any:
+        """Tell scikit-learn what to expect."""
+        return mark_score(super().__sklearn_tags__(), private=self.private)
 
     @overload
     def predict(self, X: Any, return_std: Literal[False] = False) -> Array: ...
@@ -197,25 +203,29 @@ class _BinaryClassifier(ClassifierMixin, LinearWeights):
         tags = super().__sklearn_tags__()
         assert tags.classifier_tags is not None
         tags.classifier_tags.multi_class = False
-        return tags
+        return mark_score(tags, private=self.private)
 
     def decision_function(self, X: Any) -> Array:
-        """Posterior mean of the linear predictor of each row."""
-        return self._predictor(X)[0]
+        """Log odds of the second class for each row, of the probability averaged over the posterior."""
+        log_down, log_up = self._log_both(X)
+        return log_up - log_down
 
     def predict_proba(self, X: Any) -> Array:
         """Posterior predictive probability of each class, shape (rows, 2)."""
-        mean, variance = self._predictor(X)
-        with jax.enable_x64(True):
-            log_up = self._log_predictive(mean, variance, np.ones(len(mean)))
-            log_down = self._log_predictive(mean, variance, -np.ones(len(mean)))
-        both = np.exp(np.stack([np.asarray(log_down), np.asarray(log_up)], axis=1))
+        both = np.exp(np.stack(self._log_both(X), axis=1))
         return both / both.sum(axis=1, keepdims=True)
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the more probable class of each row."""
         check_is_fitted(self)
-        return self.classes_[(self.decision_function(X) > 0).astype(int)]
+        # Averaging over the posterior moves a probability towards one half, never across it.
+        return self.classes_[(self._predictor(X)[0] > 0).astype(int)]
+
+    def _log_both(self, X: Any) -> tuple[Array, Array]:
+        """Log posterior predictive probability of the first class and of the second."""
+        mean, variance = self._predictor(X)
+        sign = np.ones(len(mean))
+        return self._log_predictive(mean, variance, -sign), self._log_predictive(mean, variance, sign)
 
     def _outcome_scaling(self) -> Scaling | None:
         return no_scaling(1)
@@ -229,7 +239,7 @@ class _BinaryClassifier(ClassifierMixin, LinearWeights):
 
     def _log_predictive(self, mean: Any, variance: Any, y: Array) -> Any:
         narrow = bool(np.max(variance, initial=0.0) <= 1.0)
-        return self._likelihood(narrow=narrow).log_predictive(mean, variance, y)
+        return log_predictive(self._likelihood(narrow=narrow), mean, variance, y)
 
 
 class LogisticRegression(_BinaryClassifier):
@@ -274,6 +284,10 @@ class ProbitRegression(_BinaryClassifier):
 class PoissonRegression(RegressorMixin, LinearWeights):
     """Bayesian Poisson regression of counts, log link.
 
+    Targets may be any numbers that are not negative, as in scikit-learn's `PoissonRegressor`. Whole ones are
+    counts; with others (rates, averages) the Poisson density is a quasi-likelihood: means are what they were,
+    while widths and predictive densities take the variance to be the mean.
+
     Its parameters are those of `dpsep.estimators.base.LinearWeights`.
     """
 
@@ -281,7 +295,7 @@ class PoissonRegression(RegressorMixin, LinearWeights):
         """Tell scikit-learn that targets are not negative."""
         tags = super().__sklearn_tags__()
         tags.target_tags.positive_only = True
-        return tags
+        return mark_score(tags, private=self.private)
 
     _reach = 2.0  # counts vary more than a Poisson model says; a tight clip would bias what it fits
 
@@ -301,8 +315,8 @@ class PoissonRegression(RegressorMixin, LinearWeights):
 
     def _check_records(self, X: Array, y: Array) -> None:
         super()._check_records(X, y)
-        if not ((y >= 0) & (y == np.floor(y))).all():
-            raise ValueError("Input y must hold counts: whole numbers that are not negative.")
+        if (y < 0).any():
+            raise ValueError("Input y holds negative values; Poisson targets are counts, 0 or more.")
 
     def _outcome_scaling(self) -> Scaling | None:
         return no_scaling(1)
@@ -312,4 +326,4 @@ class PoissonRegression(RegressorMixin, LinearWeights):
 
     def _log_predictive(self, mean: Any, variance: Any, y: Array) -> Any:
         narrow = bool(np.max(variance, initial=0.0) <= 1.0)
-        return self._likelihood(narrow=narrow).log_predictive(mean, variance, y)
+        return log_predictive(self._likelihood(narrow=narrow), mean, variance, y)

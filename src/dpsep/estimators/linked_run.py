@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from dpsep.estimators.charged import Run, Spend, charged_run, fingerprint_of
 from dpsep.estimators.columns import own_scaling, released, several, single
-from dpsep.estimators.plan import Plan, plan
+from dpsep.estimators.plan import Plan, plan, warn_if_weak
 from dpsep.estimators.resume import KeptGate
 from dpsep.estimators.run import design_schedule
 from dpsep.families import Gaussian
@@ -125,6 +125,7 @@ def fit_private(
     schedule, chosen = design_schedule(task, epsilon, delta, relation, sampling)
     blocks = _blocks(task, chosen)
     check_blocks(schedule.parts[-1], blocks)
+    warn_if_weak(chosen, schedule.parts[-1], task.dimension, task.unit)
 
     def work(run: Run) -> tuple[LinkedResult, str]:
         arrays = records()

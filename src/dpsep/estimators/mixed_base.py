@@ -300,14 +300,14 @@ class MixedEstimator(MixedPredictions):
     def _fit_records(
         self, shape: Structure, effects: Effects, records: Any, leaks: tuple[str, ...], on_step: Any
     ) -> Fitted:
-        wide = len(self.groups_) * effects.random
-        narrow = shape.records >= 20 * (effects.fixed + wide)
+        wide = len(effects.alone) + len(self.groups_) * effects.random
+        narrow = shape.records >= 20 * wide
         likelihood = self._likelihood(narrow=narrow)
         task = Task(
             likelihood=likelihood,
             records=shape.records,
-            features=shape.features + wide,
-            intercept=effects.intercept,
+            features=wide,
+            intercept=False,
             feature_scaling=self._scaling(shape),
             outcome_scaling=self._outcome_scaling(),
             prior_scale=float(self.prior_scale),

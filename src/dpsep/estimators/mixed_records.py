@@ -1,4 +1,4 @@
-r"""Mixed models with records as units: random effects of declared groups are weights like the others.
+r"""Mixed models with records as units: declared groups have coefficients of their own among the weights.
 
 The run is that of a regression (`dpsep.estimators.run`) on wider rows; the prior of the random effects is
 learned from what was released (`dpsep.inference.variances`): after every release of the warm-up, and once
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from dpsep.estimators.charged import Run, Spend, charged_run, fingerprint_of
 from dpsep.estimators.columns import own_scaling, released, several, single
+from dpsep.estimators.plan import warn_if_weak
 from dpsep.estimators.resume import KeptGate
 from dpsep.estimators.run import Task, blocks_of, contribution_of, design_schedule, open_plan
 from dpsep.families import Gamma
@@ -41,7 +42,7 @@ class GroupedTask(NamedTuple):
     Attributes
     ----------
     task
-        Of the regression on wide rows: its features are the columns and all groups' random effects.
+        Of the regression on wide rows: a coefficient of its own for each group.
     effects
         Which effects there are.
     groups
@@ -57,12 +58,12 @@ class GroupedTask(NamedTuple):
 
 
 class GroupedResult(NamedTuple):
-    """A fit, in scaled units: moments of all weights, spread of the random effects, noise of a linear model.
+    """A fit, in scaled units.
 
     Attributes
     ----------
     mean, covariance, noise_covariance
-        Of all weights: fixed effects, then the random effects group by group.
+        Of all effects: fixed ones, then the random ones group by group.
     spread
         Of the random effects' standard deviations.
     noise
@@ -101,6 +102,7 @@ def fit_private(
     schedule, chosen = design_schedule(task, epsilon, delta, relation, sampling)
     blocks, contribution = blocks_of(task, chosen), _contribution(grouped)
     check_blocks(schedule.parts[-1], blocks)
+    warn_if_weak(chosen, schedule.parts[-1], task.dimension)
 
     def work(run: Run) -> tuple[GroupedResult, str]:
         arrays = records()
@@ -138,7 +140,7 @@ def fit_open(grouped: GroupedTask, records: Records) -> GroupedResult:
 
 
 def _contribution(grouped: GroupedTask) -> GroupedContribution:
-    inner = contribution_of(grouped.task._replace(intercept=False))
+    inner = contribution_of(grouped.task)
     return GroupedContribution(inner, grouped.effects, grouped.groups)
 
 
@@ -163,7 +165,7 @@ def _run(
             break
     known = _known(settings, state, gate.records)
     spread = variances.learn(known, prior, spread.mean)
-    moments = variances.weights(known, prior, spread)
+    moments = variances.effects(known, prior, spread)
     noise = None
     if grouped.task.learned_noise:
         ratio = _noise_ratio(settings, state, gate.records)
@@ -199,11 +201,12 @@ def _prior(grouped: GroupedTask) -> Prior:
     fixed = np.full(effects.fixed, scale**2)
     if effects.intercept:
         fixed[0] = (10.0 * scale) ** 2
-    return Prior(fixed, grouped.groups)
+    return Prior(fixed, grouped.groups, effects.sums(grouped.groups))
 
 
 def _with_spread(settings: stable.Settings, prior: Prior, spread: Spread) -> stable.Settings:
-    return settings._replace(prior_precision=np.diag(1.0 / prior.variances(spread.mean)))
+    precision = np.linalg.inv(prior.covariance(spread.mean))
+    return settings._replace(prior_precision=(precision + precision.T) / 2)
 
 
 def _settings(
@@ -215,7 +218,7 @@ def _settings(
     random = column[list(effects.slopes)] / grouped.groups
     if effects.random_intercept:
         random = np.concatenate([[1.0 / grouped.groups], random])
-    second = np.concatenate([fixed, np.tile(random, grouped.groups)])
+    second = np.concatenate([fixed[list(effects.alone)], np.tile(random, grouped.groups)])
     learned = task.learned_noise
     settings = stable.Settings(
         prior_mean=np.zeros(len(second)),

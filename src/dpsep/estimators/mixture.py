@@ -12,14 +12,14 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpsep.data import as_matrix
 from dpsep.estimators import mixture_ep
-from dpsep.estimators.mixture_posterior import MixturePosterior
+from dpsep.estimators.mixture_posterior import MixtureDraws, MixturePosterior
 from dpsep.estimators.mixture_run import Result, Task, fit_open, fit_private
 from dpsep.estimators.mixture_task import task_of
-from dpsep.estimators.private import PrivateEstimator, arviz_data, statement_of
+from dpsep.estimators.private import statement_of
 from dpsep.estimators.statement import PrivacyStatement
-from dpsep.estimators.structure import structure_of_table
+from dpsep.estimators.structure import check_cells, structure_of_table
 from dpsep.privacy.checkpoint import Checkpoint
-from dpsep.privacy.leaks import warn_leak
+from dpsep.privacy.leaks import labelled_records, warn_leak
 from dpsep.privacy.ledger import Ledger, as_ledger
 from dpsep.privacy.mechanism import Relation
 
@@ -28,7 +28,7 @@ LARGEST = 1e100
 """Largest cell that a fit without privacy takes: squares must not overflow."""
 
 
-class GaussianMixture(DensityMixin, PrivateEstimator):
+class GaussianMixture(DensityMixin, MixtureDraws):
     """Bayesian mixture of Gaussians, in the place of scikit-learn's `GaussianMixture`.
 
     Parameters
@@ -172,6 +172,7 @@ class GaussianMixture(DensityMixin, PrivateEstimator):
             self.privacy_: PrivacyStatement | None = statement_of(spend, leaks)
             self.converged_ = True
         else:
+            check_cells(X)
             matrix = as_matrix(X)[0]
             if not np.isfinite(matrix).all():
                 raise ValueError(
@@ -188,11 +189,7 @@ class GaussianMixture(DensityMixin, PrivateEstimator):
     def fit_predict(self, X: Any, y: Any = None, **kwargs: Any) -> NDArray[np.intp]:
         """Fit, and return the most probable component of each row, which no noise protects."""
         if self.private:
-            warn_leak(
-                "fit_predict returns a label for every private record, outside the guarantee; fit, and "
-                "predict rows that are not private.",
-                strict=self.strict,
-            )
+            warn_leak(labelled_records(), strict=self.strict)
         return self.fit(X, y, **kwargs).predict(X)
 
     def predict(self, X: Any) -> NDArray[np.intp]:
@@ -235,19 +232,6 @@ class GaussianMixture(DensityMixin, PrivateEstimator):
             raise ValueError(f"n_samples must be a whole number of at least 1, not {n_samples!r}.")
         return self.posterior_.draw(int(n_samples), np.random.default_rng(random_state))
 
-    def summary(self, level: float = 0.9) -> list[dict[str, Any]]:
-        """Return one row a component and column: mean, sd, interval, share of the variance that is noise."""
-        check_is_fitted(self)
-        names = getattr(self, "feature_names_in_", [f"x{i}" for i in range(self.n_features_in_)])
-        return [row | {"column": str(names[row["column"]])} for row in self.posterior_.summary(level)]
-
-    def to_arviz(self, draws: int = 1000, random_state: int | None = 0) -> Any:
-        """Return posterior draws of the component means as ArviZ inference data (extra ``truth``)."""
-        check_is_fitted(self)
-        return arviz_data(
-            {"means": self.posterior_.draw_means(draws, np.random.default_rng(random_state))[None]}
-        )
-
     def _fit_open(self, task: Task, matrix: Array) -> Result:
         if self.method == "adf":
             self.converged_ = True
@@ -280,6 +264,7 @@ class GaussianMixture(DensityMixin, PrivateEstimator):
             variances=result.variance * scale**2,
             variance_shape=shape,
             spherical=spherical,
+            noise_aware=bool(self.noise_aware),
         )
         self.means_ = self.posterior_.means
         self.mean_covariances_ = self.posterior_.mean_covariances

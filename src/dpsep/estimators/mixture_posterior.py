@@ -12,6 +12,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln, logsumexp, softmax
+from sklearn.utils.validation import check_is_fitted
+
+from dpsep.estimators.inference_data import inference_data
+from dpsep.estimators.private import PrivateEstimator
+from dpsep.estimators.summary import LEFT_OUT, Summary, interval_row
 
 Array = NDArray[np.float64]
 
@@ -37,6 +42,8 @@ class MixturePosterior(NamedTuple):
         Shape of the Gamma posterior of the precisions, (J,); None where variances are known.
     spherical
         Whether a component has one variance for all columns.
+    noise_aware
+        Whether the covariances include the noise of privacy.
     """
 
     means: Array
@@ -47,6 +54,7 @@ class MixturePosterior(NamedTuple):
     variances: Array
     variance_shape: Array | None
     spherical: bool
+    noise_aware: bool = True
 
     def log_joint(self, x: Array) -> Array:
         """Log of weight times predictive density, for each row and component, (n, J)."""
@@ -69,41 +77,56 @@ class MixturePosterior(NamedTuple):
         normal = generator.standard_normal((draws, *self.means.shape))
         return self.means + np.einsum("jdk,njk->njd", half, normal)
 
+    def draw_parameters(self, draws: int, generator: np.random.Generator) -> tuple[Array, Array, Array]:
+        """Draw means (draws, J, D), weights (draws, J) and variances (draws, J, D) from their posteriors."""
+        means = self.draw_means(draws, generator)
+        weights = np.broadcast_to(self.weights, (draws, len(self.weights)))
+        if self.weight_concentration is not None:
+            weights = generator.dirichlet(self.weight_concentration, draws)
+        components = np.broadcast_to(np.arange(len(self.weights)), (draws, len(self.weights)))
+        return means, weights, self._draw_variances(components, generator)
+
     def draw(self, size: int, generator: np.random.Generator) -> tuple[Array, NDArray[np.intp]]:
         """Draw new records and their components from the posterior predictive distribution."""
         labels = generator.choice(len(self.weights), size, p=self.weights)
         means = self.draw_means(size, generator)[np.arange(size), labels]
-        variances = self.variances[labels]
-        if self.variance_shape is not None:
-            shape = self.variance_shape[labels][:, None]
-            width = (size, 1) if self.spherical else variances.shape
-            variances = variances * shape / generator.gamma(np.broadcast_to(shape, width))
+        variances = self._draw_variances(labels, generator)
         return means + np.sqrt(variances) * generator.standard_normal(means.shape), labels
 
-    def summary(self, level: float) -> list[dict[str, Any]]:
-        """Return one row a component and column: mean, sd, interval, share of the variance that is noise."""
-        from scipy.stats import norm
+    def summary(self, level: float = 0.9, names: list[str] | None = None) -> Summary:
+        """Return one row a component and column: mean, sd, interval, and how much of it is noise.
 
-        if not 0 < level < 1:
-            raise ValueError(f"level must lie in (0, 1), not {level!r}.")
-        reach = float(norm.ppf(0.5 + level / 2))
-        rows = []
-        for j, mean in enumerate(self.means):
-            for d, centre in enumerate(mean):
-                variance, noise = self.mean_covariances[j, d, d], self.noise_covariances[j, d, d]
-                deviation = math.sqrt(variance)
-                rows.append(
-                    {
-                        "component": j,
-                        "column": d,
-                        "mean": float(centre),
-                        "sd": deviation,
-                        "low": float(centre - reach * deviation),
-                        "high": float(centre + reach * deviation),
-                        "noise_share": float(min(noise / variance, 1.0)),
-                    }
-                )
-        return rows
+        Parameters
+        ----------
+        level
+            Of the intervals.
+        names
+            Of the columns; their numbers by default.
+        """
+        rows = [
+            {"component": j, "column": d if names is None else names[d]}
+            | interval_row(
+                float(centre),
+                self.mean_covariances[j, d, d],
+                self.noise_covariances[j, d, d] if self.noise_aware else 0.0,
+                level,
+            )
+            for j, mean in enumerate(self.means)
+            for d, centre in enumerate(mean)
+        ]
+        noisy = bool(np.any(np.diagonal(self.noise_covariances, axis1=1, axis2=2) > 0))
+        return Summary(
+            rows, level=level, noise=noisy, note=LEFT_OUT if noisy and not self.noise_aware else ""
+        )
+
+    def _draw_variances(self, components: NDArray[np.intp], generator: np.random.Generator) -> Array:
+        """Draw the variances of components, in an array of any shape: (..., D)."""
+        variances = self.variances[components]
+        if self.variance_shape is None:
+            return variances
+        shape = self.variance_shape[components][..., None]
+        width = shape.shape if self.spherical else variances.shape
+        return variances * shape / generator.gamma(np.broadcast_to(shape, width))
 
     def _log_density(self, component: int, x: Array) -> Array:
         mean, own = self.means[component], self.mean_covariances[component]
@@ -117,6 +140,76 @@ class MixturePosterior(NamedTuple):
         ratio = (x - mean) ** 2 / scale
         one = gammaln((freedom + 1) / 2) - gammaln(freedom / 2) - 0.5 * np.log(freedom * math.pi * scale)
         return np.sum(one - (freedom + 1) / 2 * np.log1p(ratio / freedom), axis=1)
+
+
+class MixtureDraws(PrivateEstimator):
+    """What a statistician asks the posterior of a mixture for; new rows are drawn by `sample`."""
+
+    posterior_: MixturePosterior
+
+    def summary(self, level: float = 0.9) -> Summary:
+        """Return one row a component and column: mean, sd, interval, and how much of it is noise of privacy.
+
+        Parameters
+        ----------
+        level
+            Of the central intervals.
+        """
+        check_is_fitted(self)
+        names = getattr(self, "feature_names_in_", [f"x{i}" for i in range(self.n_features_in_)])
+        return self.posterior_.summary(level, [str(name) for name in names])
+
+    def to_arviz(
+        self,
+        X: Any = None,
+        y: Any = None,
+        *,
+        draws: int = 1000,
+        random_state: int | np.random.Generator | None = 0,
+    ) -> Any:
+        """Return draws as ArviZ inference data (extra ``truth``).
+
+        The group ``posterior`` holds ``means``, and ``weights`` and ``variances`` where they are learned.
+        With rows X there are ``posterior_predictive`` (as many new rows for each draw), ``log_likelihood``
+        and ``observed_data`` too. X is the caller's own: it and its log-likelihoods stand in the result as
+        they are, without noise. Under privacy give rows that are public.
+
+        Parameters
+        ----------
+        X
+            Rows; may be left out.
+        y
+            Not used; here because scikit-learn passes it.
+        draws
+            Number of draws from the posterior.
+        random_state
+            A seed or a generator, of these draws only.
+        """
+        del y
+        check_is_fitted(self)
+        generator = np.random.default_rng(random_state)
+        found = self.posterior_
+        means, weights, variances = found.draw_parameters(draws, generator)
+        groups = {"posterior": {"means": means[None]}}
+        if found.weight_concentration is not None:
+            groups["posterior"]["weights"] = weights[None]
+        if found.variance_shape is not None:
+            groups["posterior"]["variances"] = variances[None]
+        if X is not None:
+            rows = self._new_rows(X)
+            new, density = np.empty((draws, *rows.shape)), np.empty((draws, len(rows)))
+            for place, (mean, weight, variance) in enumerate(zip(means, weights, variances, strict=True)):
+                labels = generator.choice(len(weight), len(rows), p=weight)
+                noise = generator.standard_normal(rows.shape)
+                new[place] = mean[labels] + np.sqrt(variance[labels]) * noise
+                square = (rows[:, None] - mean) ** 2 / variance + np.log(2 * np.pi * variance)
+                density[place] = logsumexp(-0.5 * square.sum(axis=2), b=weight, axis=1)
+            groups |= {
+                "posterior_predictive": {"x": new[None]},
+                "log_likelihood": {"x": density[None]},
+                "observed_data": {"x": rows},
+            }
+        return inference_data(groups, {"means": ["component", "column"], "weights": ["component"]})
 
 
 def _distance(offset: Array, covariance: Array) -> tuple[Array, float]:

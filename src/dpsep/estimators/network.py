@@ -12,14 +12,16 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpsep.data import as_matrix
 from dpsep.estimators.network_open import fit_open
-from dpsep.estimators.network_posterior import FittedNetwork
+from dpsep.estimators.network_posterior import LARGEST, FittedNetwork, NetworkDraws
 from dpsep.estimators.network_releases import sampling_of
 from dpsep.estimators.network_run import fit_private
 from dpsep.estimators.network_task import task_of
-from dpsep.estimators.private import PrivateEstimator, arviz_data, statement_of
+from dpsep.estimators.private import mark_score, statement_of
+from dpsep.estimators.rows import log_predictive, padded
 from dpsep.estimators.statement import PrivacyStatement
 from dpsep.estimators.structure import (
     Structure,
+    check_cells,
     check_numbers,
     declared_classes,
     numbers,
@@ -35,11 +37,9 @@ from dpsep.privacy.mechanism import Relation
 from dpsep.privacy.sampling import Sampling
 
 Array = NDArray[np.float64]
-LARGEST = 1e100
-"""Largest cell that a fit without privacy takes: squares must not overflow."""
 
 
-class NetworkEstimator(PrivateEstimator):
+class NetworkEstimator(NetworkDraws):
     """Base of the network estimators.
 
     Parameters
@@ -128,15 +128,8 @@ class NetworkEstimator(PrivateEstimator):
         self.random_state = random_state
         self.strict = strict
 
-    def fit(
-        self,
-        X: Any,
-        y: Any,
-        sample_weight: Any = None,
-        *,
-        on_step: Callable[[int, int], None] | None = None,
-    ) -> Self:
-        """Fit the posterior; under privacy, charge first.
+    def fit(self, X: Any, y: Any, *, on_step: Callable[[int, int], None] | None = None) -> Self:
+        """Fit the posterior; under privacy, charge first. There are no weights of records.
 
         Parameters
         ----------
@@ -144,13 +137,9 @@ class NetworkEstimator(PrivateEstimator):
             Features: a NumPy array, a pandas or polars frame.
         y
             Target, one value a row.
-        sample_weight
-            Not supported: a weight multiplies a record's influence.
         on_step
             Called with the number of releases made and their total, for progress bars.
         """
-        if sample_weight is not None:
-            raise ValueError("sample_weight is not supported: a weight would multiply a record's influence.")
         shape = structure_of(X, y)
         self._check_privacy()
         leaks = self._collect_leaks(lambda: self._warn_of_leaks(shape, y))
@@ -173,6 +162,7 @@ class NetworkEstimator(PrivateEstimator):
             )
             self.privacy_: PrivacyStatement | None = statement_of(spend, leaks)
         else:
+            check_cells(X)
             records = as_matrix(X)[0], self._target(y)
             _check_records(*records, clamped=self.bounds is not None)
             fitted = fit_open(task, records, int(self.random_state or 0))
@@ -187,17 +177,6 @@ class NetworkEstimator(PrivateEstimator):
         mean, variance = self._predictor(X)
         return self._log_predictive(mean, variance, self._target(y))
 
-    def summary(self) -> list[dict[str, Any]]:
-        """Return one row a layer: number of weights, their size and width, share of DP noise in the width."""
-        check_is_fitted(self)
-        return self.posterior_.summary()
-
-    def to_arviz(self, draws: int = 1000, random_state: int | None = 0) -> Any:
-        """Return posterior draws of each layer's weights as ArviZ inference data (extra ``truth``)."""
-        check_is_fitted(self)
-        layers = self.posterior_.draw(draws, np.random.default_rng(random_state))
-        return arviz_data({f"layer_{place + 1}": part[None] for place, part in enumerate(layers)})
-
     def _sampling(self) -> Sampling:
         if self.sampling is None:
             # Checked before the task is known; `sampling_of` chooses.
@@ -207,7 +186,8 @@ class NetworkEstimator(PrivateEstimator):
     def _predictor(self, X: Any) -> tuple[Array, Array]:
         matrix = self._new_rows(X)
         # Far beyond what can be computed with, an input says no more than that it is far.
-        return self.posterior_.predictor(np.clip(matrix, -LARGEST, LARGEST))
+        mean, variance = padded(self.posterior_.predictor, np.clip(matrix, -LARGEST, LARGEST))
+        return mean, variance
 
     def _warn_of_leaks(self, shape: Structure, y: Any) -> None:
         self._warn_of_container(y)
@@ -283,6 +263,10 @@ class NetworkRegressor(RegressorMixin, NetworkEstimator):
             strict=strict,
         )
         self.target_bounds = target_bounds
+
+    def __sklearn_tags__(self) -> Any:
+        """Tell scikit-learn what to expect."""
+        return mark_score(super().__sklearn_tags__(), private=self.private)
 
     @overload
     def predict(self, X: Any, return_std: Literal[False] = False) -> Array: ...
@@ -389,11 +373,13 @@ class NetworkClassifier(ClassifierMixin, NetworkEstimator):
         tags = super().__sklearn_tags__()
         assert tags.classifier_tags is not None
         tags.classifier_tags.multi_class = False
-        return tags
+        return mark_score(tags, private=self.private)
 
     def decision_function(self, X: Any) -> Array:
-        """Posterior mean of the network's output for each row."""
-        return self._predictor(X)[0]
+        """Log odds of the second class for each row, of the probability averaged over the posterior."""
+        mean, variance = self._predictor(X)
+        up, down = (self._log_predictive(mean, variance, sign * np.ones(len(mean))) for sign in (1, -1))
+        return up - down
 
     def predict_proba(self, X: Any) -> Array:
         """Posterior predictive probability of each class, shape (rows, 2)."""
@@ -404,7 +390,8 @@ class NetworkClassifier(ClassifierMixin, NetworkEstimator):
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the more probable class of each row."""
         check_is_fitted(self)
-        return self.classes_[(self.decision_function(X) > 0).astype(int)]
+        # Averaging over the posterior moves a probability towards one half, never across it.
+        return self.classes_[(self._predictor(X)[0] > 0).astype(int)]
 
     def _warn_of_leaks(self, shape: Structure, y: Any) -> None:
         super()._warn_of_leaks(shape, y)
@@ -414,8 +401,7 @@ class NetworkClassifier(ClassifierMixin, NetworkEstimator):
         return signs(y, self.classes_)
 
     def _log_predictive(self, mean: Array, variance: Array, y: Array) -> Array:
-        with jax.enable_x64(True):
-            return np.asarray(ProbitLikelihood().log_predictive(mean, variance, y))
+        return log_predictive(ProbitLikelihood(), mean, variance, y)
 
 
 def _check_records(X: Array, y: Array, *, clamped: bool) -> None:

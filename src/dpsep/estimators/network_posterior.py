@@ -1,4 +1,9 @@
-"""What a fitted network knows: weights with their posterior, the maps of the columns, and predictions."""
+"""What a fitted network knows: weights with their posterior, the maps of the columns, predictions and draws.
+
+Draws of the output follow the same approximation as its moments. With a Kronecker posterior the network is
+linear in its weights about their mean: far from it, which a wide posterior reaches, the network itself is not
+what the posterior was fitted to. With independent weights the drawn network is passed through as it is.
+"""
 
 import math
 from typing import Any, NamedTuple
@@ -8,13 +13,18 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsep.models import network
+from dpsep.estimators.outcomes import Normal, normal_below
+from dpsep.estimators.predictive import PosteriorDraws
+from dpsep.estimators.summary import LEFT_OUT, Summary, spans, width_parts
+from dpsep.models import ProbitLikelihood, network
 from dpsep.models.glm import Columns
 from dpsep.models.network_factors import Basis, spread, through, turn
 
 Array = NDArray[np.float64]
 ROWS = 4096
 """Rows that are predicted at a time."""
+LARGEST = 1e100
+"""Largest cell that is computed with: squares must not overflow."""
 
 
 class FittedNetwork(NamedTuple):
@@ -106,24 +116,47 @@ class FittedNetwork(NamedTuple):
             found.append(mean + noise)
         return found
 
-    def summary(self) -> list[dict[str, Any]]:
-        """Return one row a layer: its weights, their size and width, and how much of it is DP noise."""
+    def outputs(self, drawn: list[Array], X: Array) -> Array:
+        """Output of each drawn network for each row, (draws, rows), in scaled units; see the module."""
+        with jax.enable_x64(True):
+            weights = tuple(jnp.asarray(part) for part in drawn)
+            found = [
+                np.asarray(self._outputs(weights, jnp.asarray(X[start : start + ROWS], jnp.float64)))
+                for start in range(0, len(X), ROWS)
+            ]
+        return np.concatenate([np.zeros((len(drawn[0]), 0)), *found], axis=1)
+
+    def summary(self, level: float = 0.9) -> Summary:
+        """Return one row a layer: its weights, their size, width and how much of it is noise of privacy.
+
+        Size and sd are root mean squares over the weights, `width` is that of an interval of that sd.
+        """
         rows = []
         parts = (self.layers(part) for part in (self.mean, self.variance, self.noise_variance))
         for place, (mean, variance, noise) in enumerate(zip(*parts, strict=True)):
-            total = variance + (noise if self.noise_aware else 0.0)
+            noise_part = float(np.mean(noise)) if self.noise_aware else 0.0
+            total = float(np.mean(variance)) + noise_part
+            row: dict[str, Any] = {"layer": place + 1, "weights": int(mean.size)}
+            row |= {"size": float(np.sqrt(np.mean(mean**2))), "sd": math.sqrt(total)}
             rows.append(
-                {
-                    "layer": place + 1,
-                    "weights": int(mean.size),
-                    "size": float(np.sqrt(np.mean(mean**2))),
-                    "sd": float(np.sqrt(np.mean(total))),
-                    "noise_share": float(np.mean(noise / np.maximum(total, 1e-300)))
-                    if self.noise_aware
-                    else 0.0,
-                }
+                row | {"width": 2 * spans(level) * math.sqrt(total)} | width_parts(total, noise_part, level)
             )
-        return rows
+        noisy = bool(np.any(self.noise_variance > 0))
+        return Summary(
+            rows, level=level, noise=noisy, note=LEFT_OUT if noisy and not self.noise_aware else ""
+        )
+
+    def _outputs(self, drawn: tuple[jax.Array, ...], rows: jax.Array) -> jax.Array:
+        columns = Columns(*(jnp.asarray(part) for part in (self.low, self.high, self.centre, self.scale)))
+        x = columns.apply(rows)
+        activation: Any = self.activation
+        if self.kind == "kronecker":
+            mean = tuple(jnp.asarray(part) for part in self.layers(self.mean))
+            output, tangent = jax.linearize(lambda weights: through(weights, x, activation).output, mean)
+            moved = tuple(one - centre for one, centre in zip(drawn, mean, strict=True))
+            return output + jax.lax.map(tangent, moved)
+        x = x @ self.turn if self.kind == "diagonal" else x
+        return jax.lax.map(lambda weights: through(weights, x, activation).output, drawn)
 
     def _predictor(self, rows: Array) -> tuple[Array, Array]:
         with jax.enable_x64(True):
@@ -148,3 +181,46 @@ class FittedNetwork(NamedTuple):
             )
             variance = spread(turn(bases, passed), tuple(map(jnp.asarray, self.layers(total))))
             return np.asarray(passed.output), np.asarray(variance)
+
+
+class NetworkSample(NamedTuple):
+    """Drawn parameters of a network: one array a layer; noise precision, scaled, (draws, 1) or None."""
+
+    layers: list[Array]
+    precision: Array | None
+
+
+class NetworkDraws(PosteriorDraws):
+    """Draws of the network estimators."""
+
+    posterior_: FittedNetwork
+
+    def _draw_parameters(self, draws: int, generator: np.random.Generator) -> NetworkSample:
+        found = self.posterior_
+        layers = found.draw(draws, generator)
+        if found.noise_shape is None or found.noise_rate is None:
+            return NetworkSample(layers, None)
+        return NetworkSample(layers, generator.gamma(found.noise_shape, 1.0 / found.noise_rate, (draws, 1)))
+
+    def _named(self, parameters: NetworkSample) -> dict[str, Array]:
+        names = {f"layer_{place + 1}": part for place, part in enumerate(parameters.layers)}
+        if parameters.precision is not None:
+            names["noise_sd"] = self.posterior_.target_scale * parameters.precision[:, 0] ** -0.5
+        return names
+
+    def _predictors(self, parameters: NetworkSample, X: Any) -> Array:
+        found = self.posterior_
+        # Far beyond what can be computed with, an input says no more than that it is far.
+        rows = np.clip(self._new_rows(X), -LARGEST, LARGEST)
+        return found.target_centre + found.target_scale * found.outputs(parameters.layers, rows)
+
+    def _law(self, parameters: NetworkSample) -> Any:
+        if parameters.precision is None:
+            return ProbitLikelihood()
+        return Normal(parameters.precision / self.posterior_.target_scale**2)
+
+    def _normal_below(self, mean: Array, variance: Array, y: Array) -> Array:
+        found = self.posterior_
+        scaled = (y - found.target_centre) / found.target_scale
+        assert found.noise_rate is not None
+        return normal_below(mean, variance, scaled, found.noise_shape, found.noise_rate)

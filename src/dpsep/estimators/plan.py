@@ -23,14 +23,18 @@ below 0.3 of which rare categories are lost to noise.
 """
 
 import math
+import warnings
 from typing import NamedTuple
 
 from dpsep.privacy.accounting import gaussian_mu
+from dpsep.privacy.mechanism import Mechanism
 
 STEPS = 16
 WARMUP = 7
 NOISE_CLIP = 6.0
 """Clip of the noise-precision part, whose mean is one half."""
+WEAK = 0.5
+"""Largest noise of the released precision, relative to it, that intervals can be relied on with."""
 SCALING_SHARE = 0.1
 """Share of the budget for private scaling, where it is needed."""
 
@@ -110,6 +114,31 @@ def plan(
     steps = STEPS if steps is None else steps
     warmup = round(steps * WARMUP / STEPS)
     return Plan(steps, warmup, mean * math.sqrt(load), precision * load, NOISE_CLIP, *shares)
+
+
+class WeakBudgetWarning(UserWarning):
+    """The budget is too small for a posterior that can be relied on; from public numbers alone."""
+
+
+def warn_if_weak(chosen: Plan, mechanism: Mechanism, dimension: int, unit: str = "record") -> None:
+    """Warn where the noise of the released precision is about as large as the precision itself.
+
+    In whitened coordinates the precision is one in every direction. Its noise has a spectral norm of sqrt(2
+    d) standard deviations of one entry, less by averaging over the releases that count. Where that is not
+    small the widths of intervals are noise, too, which nothing accounts for.
+    """
+    kept = max(chosen.steps - chosen.warmup, 1)
+    rate = mechanism.sampling.expected_batch(mechanism.records) / mechanism.records
+    deviation = mechanism.sigma * chosen.precision_clip / (math.sqrt(chosen.precision_share) * rate)
+    ratio = deviation * math.sqrt(2 * dimension / kept)
+    if ratio > WEAK:
+        warnings.warn(
+            f"the noise of privacy is {ratio:.2g} times what {mechanism.records} {unit}s say of {dimension} "
+            f"weights at this epsilon and delta (below {WEAK:g} would be well): intervals may be far too "
+            f"narrow. Use a larger epsilon, more {unit}s or fewer weights.",
+            WeakBudgetWarning,
+            stacklevel=4,
+        )
 
 
 def _within(value: float, low: float, high: float) -> float:

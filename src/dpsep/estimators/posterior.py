@@ -6,12 +6,12 @@ linear map, exactly. Under privacy the mean of q carries noise of a known law: `
 alone.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import norm
 
+from dpsep.estimators.summary import LEFT_OUT, Summary, interval_row, spans
 from dpsep.models.glm import Columns
 
 Array = NDArray[np.float64]
@@ -30,6 +30,8 @@ class Posterior(NamedTuple):
         Part of the covariance that the noise of privacy causes.
     noise_shape, noise_rate
         Gamma posterior of the noise precision, in the units of the target; None where there is none.
+    noise_aware
+        Whether the covariance includes the noise of privacy.
     """
 
     names: tuple[str, ...]
@@ -38,6 +40,7 @@ class Posterior(NamedTuple):
     noise_covariance: Array
     noise_shape: float | None = None
     noise_rate: float | None = None
+    noise_aware: bool = True
 
     @property
     def sd(self) -> Array:
@@ -52,9 +55,7 @@ class Posterior(NamedTuple):
         >>> Posterior(("a",), np.zeros(1), np.eye(1), np.zeros((1, 1))).interval(0.9).round(3)
         array([[-1.645,  1.645]])
         """
-        if not 0 < level < 1:
-            raise ValueError(f"level must lie between 0 and 1, not {level}.")
-        reach = norm.ppf(0.5 + level / 2) * self.sd
+        reach = spans(level) * self.sd
         return np.stack([self.mean - reach, self.mean + reach], axis=1)
 
     def sample(self, draws: int, random_state: int | np.random.Generator | None = None) -> Array:
@@ -63,22 +64,19 @@ class Posterior(NamedTuple):
         factor = np.linalg.cholesky(self.covariance)
         return self.mean + generator.standard_normal((draws, len(self.mean))) @ factor.T
 
-    def summary(self, level: float = 0.9) -> list[dict[str, Any]]:
-        """Return one row a coefficient: mean, sd, interval, and the share of variance that is DP noise."""
-        share = np.diagonal(self.noise_covariance) / np.diagonal(self.covariance)
-        return [
-            {
-                "name": name,
-                "mean": float(mean),
-                "sd": float(sd),
-                "low": float(low),
-                "high": float(high),
-                "noise_share": float(part),
-            }
-            for name, mean, sd, (low, high), part in zip(
-                self.names, self.mean, self.sd, self.interval(level), share, strict=True
+    def summary(self, level: float = 0.9) -> Summary:
+        """Return one row a coefficient: mean, sd, interval, and how much of it is noise of privacy."""
+        noise = np.diagonal(self.noise_covariance)
+        rows = [
+            {"name": name} | interval_row(mean, variance, part if self.noise_aware else 0.0, level)
+            for name, mean, variance, part in zip(
+                self.names, self.mean, np.diagonal(self.covariance), noise, strict=True
             )
         ]
+        noisy = bool(np.any(noise > 0))
+        return Summary(
+            rows, level=level, noise=noisy, note=LEFT_OUT if noisy and not self.noise_aware else ""
+        )
 
 
 def to_original(

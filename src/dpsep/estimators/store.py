@@ -37,7 +37,7 @@ from dpsep.privacy.sampling import Sampling
 __all__ = ["FORMAT", "Estimator", "StoreError", "load", "save"]
 
 FORMAT = 1
-"""Number of the folder's format."""
+"""Number of the folder's format; `load` reads this one and all before it."""
 MANIFEST, POSTERIOR, PRIVACY = "manifest.json", "posterior.json", "privacy.json"
 Estimator = LinearWeights | GaussianMixture | NetworkEstimator
 """What can be stored."""
@@ -67,7 +67,10 @@ class StoreError(ValueError):
 
 
 def save(
-    estimator: Estimator, folder: str | os.PathLike[str], extra: Mapping[str, str] | None = None
+    estimator: Estimator,
+    folder: str | os.PathLike[str],
+    extra: Mapping[str, str] | None = None,
+    charged: Mapping[str, Any] | None = None,
 ) -> None:
     """Write a fitted estimator into a folder, durably; the manifest comes last, so that half a folder shows.
 
@@ -79,6 +82,8 @@ def save(
         Made if it is missing. Files of the same names are replaced.
     extra
         Further text files, by name, that the manifest is to cover.
+    charged
+        What was charged besides the fit, by name, for ``privacy.json``.
 
     Examples
     --------
@@ -108,6 +113,7 @@ def save(
         "learned": {name: _pack(value) for name, value in learned.items()},
     }
     privacy = {"private": False} if statement is None else {"private": True} | statement.to_dict()
+    privacy |= charged or {}
     files = {POSTERIOR: _json(content), PRIVACY: _json(privacy), **(extra or {})}
     manifest: dict[str, Any] = {"format": FORMAT, "files": {name: _sha256(files[name]) for name in files}}
     manifest["sha256"] = _sha256(_json(manifest))
@@ -132,8 +138,7 @@ def load(folder: str | os.PathLike[str]) -> Estimator:
     texts = {name: _checked(folder, name, digest) for name, digest in manifest["files"].items()}
     try:
         content = json.loads(texts[POSTERIOR])
-        if content["format"] != FORMAT:
-            raise StoreError(_newer(folder, content["format"]))
+        _check_format(folder, content["format"])
         kind = KINDS[content["estimator"]]
         estimator = kind(**{name: _unpack(value) for name, value in content["parameters"].items()})
         for name, value in content["learned"].items():
@@ -161,8 +166,7 @@ def _manifest(folder: Path) -> dict[str, Any]:
         ) from None
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         raise StoreError(f"{folder / MANIFEST} cannot be read as a manifest; restore the folder.") from None
-    if version != FORMAT:
-        raise StoreError(_newer(folder, version))
+    _check_format(folder, version)
     if digest != _sha256(_json(manifest)) or POSTERIOR not in files:
         raise StoreError(f"{folder / MANIFEST} was changed after the fit; restore the folder from a copy.")
     return manifest
@@ -181,10 +185,17 @@ def _checked(folder: Path, name: str, digest: str) -> str:
     return content.decode("utf-8")
 
 
-def _newer(folder: Path, version: Any) -> str:
-    return (
-        f"{folder} has format {version!r} and this version of dpsep reads format {FORMAT}: "
-        "use the version that wrote it."
+def _check_format(folder: Path, version: Any) -> None:
+    """Refuse what a later version wrote, and what none did; every earlier format is read."""
+    if isinstance(version, int) and not isinstance(version, bool) and 1 <= version <= FORMAT:
+        return
+    if isinstance(version, int) and version > FORMAT:
+        raise StoreError(
+            f"{folder} was written by a newer version of dpsep: it has format {version} and this version "
+            f"reads formats up to {FORMAT}. Update dpsep."
+        )
+    raise StoreError(
+        f"{folder} has the format {version!r}, which no version of dpsep writes; restore the folder."
     )
 
 

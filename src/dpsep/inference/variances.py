@@ -1,9 +1,11 @@
 r"""How much groups differ: standard deviations of random effects from what was released of their likelihood.
 
-With the weights' likelihood approximated as Gaussian (precision Lambda, mean part eta), and eta known up to
-the gate's noise of covariance E, the evidence of the prior variances P is that of
+The likelihood sees weights c = M u, where u are fixed effects and random effects: a group's coefficient is
+the sum of both (M is of zeros and ones), so that no direction of c is left to the prior alone. With the
+likelihood approximated as Gaussian in c (precision Lambda, mean part eta), and eta known up to the gate's
+noise of covariance E, the evidence of prior variances P of u is that of
 
-    eta ~ N( Lambda m_0,  Lambda P Lambda + Lambda + E ),
+    eta ~ N( 0,  Lambda M P M^T Lambda + Lambda + E ),
 
 so noise of privacy is not mistaken for differences between groups. The logarithms of the random effects'
 standard deviations have Gaussian priors; their posterior is approximated at its mode. The posterior of the
@@ -30,7 +32,7 @@ _BOUNDS = (-7.0, 4.0)
 
 
 class Known(NamedTuple):
-    """What is known of the weights from the likelihood.
+    """What is known of the weights c from the likelihood.
 
     Attributes
     ----------
@@ -55,22 +57,29 @@ class Spread(NamedTuple):
 
 
 class Prior(NamedTuple):
-    """The prior of the weights: fixed effects first, then the random effects group by group.
+    """The prior of the effects u: fixed ones first, then the random ones group by group; means are zero.
 
     Attributes
     ----------
     fixed
-        Variances of the fixed effects; their means are zero.
+        Variances of the fixed effects.
     groups
         Number of groups.
+    sums
+        M, which makes weights of effects.
     """
 
     fixed: Array
     groups: int
+    sums: Array
 
     def variances(self, log_sd: Array) -> Array:
-        """Return the prior variances of all weights."""
+        """Return the prior variances of all effects."""
         return np.concatenate([self.fixed, np.tile(np.exp(2.0 * log_sd), self.groups)])
+
+    def covariance(self, log_sd: Array) -> Array:
+        """Return the prior covariance of the weights."""
+        return (self.sums * self.variances(log_sd)) @ self.sums.T
 
 
 def learn(known: Known, prior: Prior, start: Array) -> Spread:
@@ -90,29 +99,31 @@ def learn(known: Known, prior: Prior, start: Array) -> Spread:
     return Spread(np.asarray(found.x, np.float64), (vectors / values) @ vectors.T)
 
 
-def weights(known: Known, prior: Prior, spread: Spread) -> tuple[Array, Array, Array]:
-    """Return mean, covariance and noise covariance of the weights, averaged over the spread's posterior."""
+def effects(known: Known, prior: Prior, spread: Spread) -> tuple[Array, Array, Array]:
+    """Return mean, covariance and noise covariance of the effects u, averaged over the spread's posterior."""
+    likelihood = prior.sums.T @ known.precision @ prior.sums
+    mean_part = prior.sums.T @ known.mean_part
     size = len(spread.mean)
     reach = np.linalg.cholesky(spread.covariance) * math.sqrt(size + 0.5)
     points = [spread.mean, *(spread.mean + reach.T), *(spread.mean - reach.T)]
     shares = np.array([0.5 / (size + 0.5)] + [0.5 / (size + 0.5)] * (2 * size))
     means, covariances = [], []
     for log_sd in points:
-        precision = known.precision + np.diag(1.0 / prior.variances(np.clip(log_sd, *_BOUNDS)))
-        covariance = np.linalg.inv(precision)
+        covariance = np.linalg.inv(likelihood + np.diag(1.0 / prior.variances(np.clip(log_sd, *_BOUNDS))))
         covariances.append((covariance + covariance.T) / 2)
-        means.append(covariance @ known.mean_part)
+        means.append(covariance @ mean_part)
     mean = np.einsum("p,pi->i", shares, np.asarray(means))
     away = np.asarray(means) - mean
     covariance = np.einsum("p,pij->ij", shares, np.asarray(covariances))
     covariance += np.einsum("p,pi,pj->ij", shares, away, away)
-    noise = covariances[0] @ known.noise @ covariances[0]
+    spread_out = covariances[0] @ prior.sums.T
+    noise = spread_out @ known.noise @ spread_out.T
     return mean, covariance, (noise + noise.T) / 2
 
 
 def _log_posterior(known: Known, prior: Prior, log_sd: Array) -> float:
     precision = known.precision
-    total = (precision * prior.variances(log_sd)) @ precision + precision + known.noise
+    total = precision @ prior.covariance(log_sd) @ precision + precision + known.noise
     # A group without rows has an empty row here; it says nothing and must not break the factorisation.
     total[np.diag_indices_from(total)] += 1e-10 * np.trace(total) / len(total)
     factor: Any = cho_factor(total, lower=True)

@@ -13,8 +13,10 @@ model the integral is Gaussian; with V = sigma^2 (I + B B^T), B = Z C / sigma an
 In the others it is a sum over Gauss-Hermite nodes placed by the mode and the curvature of the integrand
 (adaptive quadrature). The nodes are held fixed when the sum is differentiated.
 
-*Records as units* (`GroupedContribution`): the random effects of declared groups are weights themselves, of
-columns that are z in the rows of their group and zero elsewhere.
+*Records as units* (`GroupedContribution`): every declared group has coefficients of its own, weights of
+columns that are z in the rows of the group and zero elsewhere. They are the sums of fixed and random effects,
+which are taken apart later (`dpsep.inference.variances`): with both among the weights, the likelihood would
+say nothing of one direction for each random effect, and noise in its place would be taken for information.
 
 **Privacy.** Both read one unit and public values: a group's contribution is a function of its own rows. Rows
 that are missing (padding), hold a bad cell or an outcome outside the support count nowhere in their group.
@@ -26,6 +28,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy.typing import NDArray
 
 from dpsep.families import small
 from dpsep.families.gaussian import LOG_2PI
@@ -91,6 +94,29 @@ class Effects:
         """Columns z of the random effects, from scaled cells; shape (..., random)."""
         ones = [jnp.ones_like(x[..., :1])] if self.random_intercept else []
         return jnp.concatenate([*ones, x[..., np.asarray(self.slopes, int)]], -1)
+
+    @property
+    def alone(self) -> tuple[int, ...]:
+        """Places, among the fixed effects, of those that do not vary by group."""
+        varying = {at + self.intercept for at in self.slopes}
+        if self.intercept and self.random_intercept:
+            varying.add(0)
+        return tuple(at for at in range(self.fixed) if at not in varying)
+
+    def sums(self, groups: int) -> NDArray[np.float64]:
+        """M of c = M u: coefficients of records (alone, then each group's) from fixed and random effects."""
+        shared = ([0] if self.intercept else [None]) if self.random_intercept else []
+        shared = [*shared, *(at + self.intercept for at in self.slopes)]
+        rows = [np.eye(self.fixed)[list(self.alone)]]
+        both = np.zeros((self.random, self.fixed))
+        for place, at in enumerate(shared):
+            if at is not None:
+                both[place, at] = 1.0
+        rows.append(np.tile(both, (groups, 1)))
+        left = np.concatenate(rows)
+        right = np.zeros((len(left), groups * self.random))
+        right[len(self.alone) :] = np.eye(groups * self.random)
+        return np.concatenate([left, right], 1)
 
     def root(self, parameters: jax.Array) -> jax.Array:
         """C from its parameters: logarithms of standard deviations, then ratios below the diagonal."""
@@ -179,10 +205,11 @@ class GroupedContribution:
 
 
 def widen(effects: Effects, groups: int, x: Any, group: Any) -> jax.Array:
-    """Columns of fixed effects, then of each group's random effects; NaN where a group is undeclared."""
+    """Columns that do not vary by group, then those of each group; NaN where a group is undeclared."""
     member = jnp.where(jnp.isfinite(group)[:, None], group[:, None] == jnp.arange(groups), jnp.nan)
     random = member[:, :, None] * effects.random_design(x)[:, None, :]
-    return jnp.concatenate([effects.design(x), random.reshape(len(x), -1)], -1)
+    alone = effects.design(x)[:, np.asarray(effects.alone, int)]
+    return jnp.concatenate([alone, random.reshape(len(x), -1)], -1)
 
 
 def _gaussian(residual: jax.Array, z: jax.Array, log_noise: jax.Array, rows: jax.Array) -> jax.Array:

@@ -46,6 +46,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsep.privacy.grid import MAX_ROWS, Block, Contribution, chunk_rows, chunk_sums, coordinates_of
+from dpsep.privacy.leaks import float_noise, warn_leak
 from dpsep.privacy.mechanism import Mechanism
 from dpsep.privacy.noise import MAX_SD, MIN_SD, SecureStream, WordStream, float_gaussian, rounded_gaussian
 from dpsep.privacy.permit import NotCharged, Permit, authorise, describe
@@ -93,7 +94,9 @@ class Gate:
     stream
         Source of coins and noise; a fresh secure stream by default.
     noise
-        ``"rounded"`` (exact, default) or ``"float"`` (for experiments).
+        ``"rounded"`` (exact, default) or ``"float"`` (for experiments; a `PrivacyLeakWarning` says so).
+    strict
+        Whether that warning is an error.
     """
 
     def __init__(
@@ -106,8 +109,11 @@ class Gate:
         *,
         stream: WordStream | None = None,
         noise: Literal["rounded", "float"] = "rounded",
+        strict: bool = False,
     ) -> None:
         check_blocks(mechanism, blocks)
+        if noise == "float":
+            warn_leak(float_noise(), strict=strict)
         if mechanism.records != len(records[0]):
             raise ValueError(
                 f"the mechanism was accounted for {mechanism.records} records; the table has "

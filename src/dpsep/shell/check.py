@@ -11,13 +11,13 @@ from dpsep.shell.screen import print_json
 __all__ = ["run"]
 
 
-def run(table: str, schema: Path | None, *, as_json: bool = False) -> None:
+def run(table: str, schema: Path | None, *, format: str | None = None, as_json: bool = False) -> None:
     """Print what `dpsep.data.check_table` finds."""
     from dpsep.data import Schema, check_table, read_table, render_findings
 
     declared = None if schema is None else Schema.read(schema)
     # Read as it stands: columns that the schema declares and the table lacks are findings too.
-    found = check_table(read_table(table), declared)
+    found = check_table(read_table(table, format), declared)
     if as_json:
         print_json({"private": False, "findings": [asdict(item) for item in found]})
     else:

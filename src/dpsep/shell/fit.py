@@ -6,7 +6,7 @@ structure. What it prints and stores is the released posterior, its privacy stat
 
 import csv
 import io
-import textwrap
+import json
 import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,10 +16,21 @@ import dpsep
 from dpsep.estimators.store import save
 from dpsep.privacy.checkpoint import CheckpointError, WriteError
 from dpsep.privacy.leaks import PrivacyLeakWarning
+from dpsep.privacy.ledger import Ledger, OverBudget
+from dpsep.privacy.mechanism import Relation
 from dpsep.shell.errors import CallError
+from dpsep.shell.fitted import plain_words, report
 from dpsep.shell.folder import RunFolder
 from dpsep.shell.ledger import open_ledger
-from dpsep.shell.screen import number, print_json, print_table, progress, remark, warn
+from dpsep.shell.metrics import (
+    Metrics,
+    check_room,
+    hold_out,
+    private_metrics,
+    public_metrics,
+    read_public,
+)
+from dpsep.shell.screen import print_json, progress, remark, warn
 from dpsep.shell.table import MODELS, Inputs, Leaks, read_inputs
 
 __all__ = ["Request", "run"]
@@ -38,13 +49,17 @@ class Request:
     components: int | None = None
     covariance: str | None = None
     hidden: str | None = None
+    format: str | None = None
     schema: Path | None = None
     bounds: tuple[str, ...] = ()
     classes: str | None = None
     drop: tuple[str, ...] = ()
     ledger: Path | None = None
     wait: float = 30.0
-    relation: str = "zero-out"
+    relation: Relation = "zero-out"
+    public_test: str | None = None
+    metrics_epsilon: float | None = None
+    holdout: float | None = None
     private: bool = True
     resume: bool = False
     overwrite: bool = False
@@ -68,10 +83,13 @@ def run(request: Request) -> None:
         for message in leaks.warnings:
             warn(message)
         _remarks(request, inputs)
-        estimator = _estimator(request, inputs, folder)
+        ledger = None if request.ledger is None else open_ledger(request.ledger, request.wait)
+        inputs, test = _test_rows(request, inputs, ledger, begun=folder.begun)
+        estimator = _estimator(request, inputs, folder, ledger)
         _fit(estimator, inputs, request, folder, leaks)
-        _store(estimator, inputs, folder, request)
-    _report(estimator, inputs, request, leaks)
+        metrics = _metrics(request, estimator, test, ledger)
+        _store(estimator, inputs, folder, request, metrics)
+    report(estimator, inputs, request, leaks, metrics)
 
 
 def _check_options(request: Request) -> None:
@@ -79,6 +97,7 @@ def _check_options(request: Request) -> None:
         if not request.model.startswith("network"):
             raise CallError(f"--hidden is for --model network, not {request.model}; leave it out.")
         _hidden(request.hidden)
+    _check_metrics(request)
     if request.private and request.epsilon is None:
         raise CallError(
             "give a privacy budget, such as --epsilon 1, or --no-private for a fit without privacy."
@@ -92,6 +111,44 @@ def _check_options(request: Request) -> None:
     for option, value in (("--components", request.components), ("--covariance", request.covariance)):
         if value is not None:
             raise CallError(f"{option} is for --model mixture, not {request.model}; leave it out.")
+
+
+def _check_metrics(request: Request) -> None:
+    if request.metrics_epsilon is None:
+        if request.holdout is not None:
+            raise CallError("--holdout is for --metrics-epsilon, the budget of metrics; give both or none.")
+        return
+    if not request.private:
+        raise CallError("--metrics-epsilon is for private fits; name rows to test on with --public-test.")
+    if request.public_test is not None:
+        raise CallError("--public-test and --metrics-epsilon are two ways to the same metrics; choose one.")
+
+
+def _test_rows(
+    request: Request, inputs: Inputs, ledger: Ledger | None, *, begun: bool
+) -> tuple[Inputs, Inputs | None]:
+    """Return the rows to fit, and those that metrics are to be computed on."""
+    if request.public_test is not None:
+        return inputs, read_public(request.public_test, inputs)
+    if request.metrics_epsilon is None:
+        return inputs, None
+    if not begun:
+        check_room(ledger, request.epsilon or 0.0, request.metrics_epsilon, request.delta)
+    return hold_out(inputs, 0.2 if request.holdout is None else request.holdout)
+
+
+def _metrics(request: Request, estimator: Any, test: Inputs | None, ledger: Ledger | None) -> Metrics | None:
+    if test is None:
+        return None
+    if request.metrics_epsilon is None:
+        return public_metrics(estimator, test)
+    try:
+        return private_metrics(
+            estimator, test, request.metrics_epsilon, request.delta, request.relation, ledger
+        )
+    except OverBudget as error:  # another process has spent what was there when the fit began
+        warn(f"no metrics: {error}")
+        return None
 
 
 def _hidden(text: str) -> tuple[int, ...]:
@@ -119,6 +176,7 @@ def _inputs(request: Request, leaks: Leaks) -> Inputs:
         bounds=request.bounds,
         classes=request.classes,
         drop=request.drop,
+        format=request.format,
     )
 
 
@@ -146,7 +204,7 @@ def _remarks(request: Request, inputs: Inputs) -> None:
         )
 
 
-def _estimator(request: Request, inputs: Inputs, folder: RunFolder) -> Any:
+def _estimator(request: Request, inputs: Inputs, folder: RunFolder, ledger: Ledger | None) -> Any:
     settings: dict[str, Any] = {"private": request.private, "bounds": inputs.bounds, "strict": request.strict}
     if inputs.model in ("linear", "network"):
         settings["target_bounds"] = inputs.target_bounds
@@ -157,7 +215,6 @@ def _estimator(request: Request, inputs: Inputs, folder: RunFolder) -> Any:
     if inputs.classes is not None:
         settings["classes"] = inputs.classes
     if request.private:
-        ledger = None if request.ledger is None else open_ledger(request.ledger, request.wait)
         settings |= {
             "epsilon": request.epsilon,
             "delta": request.delta,
@@ -173,8 +230,8 @@ def _fit(estimator: Any, inputs: Inputs, request: Request, folder: RunFolder, le
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", PrivacyLeakWarning)
         try:
-            with progress("fitting", quiet=request.quiet or request.as_json) as report:
-                estimator.fit(inputs.features, inputs.target, on_step=report)
+            with progress("fitting", quiet=request.quiet or request.as_json) as on_step:
+                estimator.fit(inputs.features, inputs.target, on_step=on_step)
         except CheckpointError as error:
             raise CallError(
                 f"{str(error).rstrip('.')}. (The checkpoint is in {folder.partial}; --overwrite discards it "
@@ -195,19 +252,24 @@ def _fit(estimator: Any, inputs: Inputs, request: Request, folder: RunFolder, le
         estimator.privacy_ = replace(estimator.privacy_, leaks=tuple(leaks.found))
 
 
-def _store(estimator: Any, inputs: Inputs, folder: RunFolder, request: Request) -> None:
+def _store(
+    estimator: Any, inputs: Inputs, folder: RunFolder, request: Request, metrics: Metrics | None
+) -> None:
     summary = io.StringIO()
     rows = estimator.summary()
     writer = csv.DictWriter(summary, rows[0].keys(), lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     extra = {
-        "privacy.txt": _plain_words(estimator),
+        "privacy.txt": plain_words(estimator, metrics),
         "schema.toml": inputs.schema.to_toml(),
         "summary.csv": summary.getvalue(),
     }
+    if metrics is not None:
+        extra["metrics.json"] = json.dumps(metrics.document, indent=1) + "\n"
+    charged = None if metrics is None else metrics.privacy
     try:
-        folder.finish(lambda place: save(estimator, place, extra))
+        folder.finish(lambda place: save(estimator, place, extra, charged and {"metrics": charged}))
     except OSError as error:
         kept = ""
         if folder.begun:
@@ -217,75 +279,3 @@ def _store(estimator: Any, inputs: Inputs, folder: RunFolder, request: Request) 
             )
         reason = error.strerror or type(error).__name__
         raise WriteError(error.errno, f"{request.out} was not written: {reason}.{kept}") from error
-
-
-def _plain_words(estimator: Any) -> str:
-    if estimator.privacy_ is None:
-        text = "NOT PRIVATE. This result was computed without privacy and may give away single records."
-    else:
-        text = estimator.privacy_.sentence()
-    return textwrap.fill(text, 100) + "\n"
-
-
-def _report(estimator: Any, inputs: Inputs, request: Request, leaks: Leaks) -> None:
-    rows = estimator.summary()
-    weights = estimator.weights_.tolist() if inputs.model == "mixture" else None
-    if request.as_json:
-        print_json(
-            {
-                "run": str(request.out),
-                "model": inputs.model,
-                "private": request.private,
-                "privacy": None if estimator.privacy_ is None else estimator.privacy_.to_dict(),
-                "summary": rows,
-                **({} if weights is None else {"weights": weights}),
-                "warnings": leaks.warnings,
-            }
-        )
-        return
-    if request.quiet:
-        return
-    _print_tables(rows, weights, inputs, private=request.private)
-    print(_plain_words(estimator), end="")
-    print(f"\nWrote {request.out}. Predict with it: dpsep predict {request.out} TABLE")
-
-
-def _print_tables(
-    rows: list[dict[str, Any]], weights: list[float] | None, inputs: Inputs, *, private: bool
-) -> None:
-    if inputs.model.startswith("network"):
-        _print_layers(rows, inputs, private=private)
-        return
-    names = {"name": "coefficient"} if weights is None else {"component": "component", "column": "column"}
-    header = (*names.values(), "mean", "sd", "90% interval", "DP noise")
-    cells = [
-        (
-            *(str(row[name]) for name in names),
-            number(row["mean"]),
-            number(row["sd"]),
-            f"[{number(row['low'])}, {number(row['high'])}]",
-            f"{row['noise_share']:.0%}" if private else "-",
-        )
-        for row in rows
-    ]
-    if weights is None:
-        print_table(f"{MODELS[inputs.model]} of {inputs.schema.target}", header, cells)
-    else:
-        print_table("Means of the components", header, cells)
-        shares = [(str(place), number(weight)) for place, weight in enumerate(weights)]
-        print_table("Weights", ("component", "weight"), shares)
-
-
-def _print_layers(rows: list[dict[str, Any]], inputs: Inputs, *, private: bool) -> None:
-    cells = [
-        (
-            str(row["layer"]),
-            str(row["weights"]),
-            number(row["size"]),
-            number(row["sd"]),
-            f"{row['noise_share']:.0%}" if private else "-",
-        )
-        for row in rows
-    ]
-    header = ("layer", "weights", "root mean square", "sd", "DP noise")
-    print_table(f"{MODELS[inputs.model]} of {inputs.schema.target}", header, cells)

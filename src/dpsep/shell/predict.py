@@ -10,8 +10,6 @@ log predictive density of the row.
 of the new row, which no noise protects.
 """
 
-import csv
-import io
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +33,12 @@ LEVEL = 0.9
 Array = NDArray[np.float64]
 
 
-def run(folder: Path, table: str, out: Path | None, *, as_json: bool = False) -> None:
+def run(
+    folder: Path, table: str, out: Path | None, *, format: str | None = None, as_json: bool = False
+) -> None:
     """Predict every row; rows with missing or undeclared cells get empty predictions."""
+    if folder.is_file():
+        raise CallError(f"{folder} is a file; the folder of a fit comes first: dpsep predict RUN TABLE.")
     estimator = load(folder)
     if not (folder / "schema.toml").exists():
         raise CallError(
@@ -44,32 +46,30 @@ def run(folder: Path, table: str, out: Path | None, *, as_json: bool = False) ->
             "with dpsep.estimators.store.load."
         )
     schema = Schema.read(folder / "schema.toml")
-    frame = read_table(table, schema=schema)
+    frame = read_table(table, format, schema=schema)
     matrix, names = encode(frame, schema)
     usable = np.asarray(np.isfinite(matrix).all(axis=1))
     columns = predictions(estimator, pl.DataFrame(matrix[usable], schema=list(names)))
-    rows = _rows(columns, usable)
+    result = _table(columns, usable)
     if not usable.all():
         remark(
             f"{int((~usable).sum())} of {len(usable)} rows have missing or undeclared cells: "
             "no prediction for them."
         )
     if as_json:
-        print_json(rows)
+        print_json(result.to_dicts())
+    elif out is None:
+        print(result.write_csv(), end="")
     else:
-        text = _csv(rows, list(columns))
-        if out is None:
-            print(text, end="")
-        else:
-            atomic_write(out, text)
-            remark(f"Wrote {len(rows)} predictions to {out}.")
+        atomic_write(out, result.write_csv())
+        remark(f"Wrote {result.height} predictions to {out}.")
 
 
-def predictions(estimator: Estimator, features: pl.DataFrame) -> dict[str, list[Any]]:
+def predictions(estimator: Estimator, features: pl.DataFrame) -> dict[str, NDArray[Any]]:
     """Return the columns of a prediction, by name."""
     if len(features) == 0:
         features = pl.DataFrame({name: [0.0] for name in features.columns})
-        return {name: [] for name in predictions(estimator, features)}
+        return {name: column[:0] for name, column in predictions(estimator, features).items()}
     if isinstance(estimator, GaussianMixture):
         return _components(estimator, features)
     reach = stats.norm.ppf(0.5 + LEVEL / 2)
@@ -79,25 +79,25 @@ def predictions(estimator: Estimator, features: pl.DataFrame) -> dict[str, list[
         link = expit if isinstance(estimator, LogisticRegression) else ndtr
         spread = reach * np.sqrt(variance)
         return {
-            "prediction": [str(label) for label in classifier.predict(features)],
-            "probability": classifier.predict_proba(features)[:, 1].tolist(),
-            "low": link(mean - spread).tolist(),
-            "high": link(mean + spread).tolist(),
+            "prediction": np.asarray(classifier.predict(features)).astype(str),
+            "probability": classifier.predict_proba(features)[:, 1],
+            "low": link(mean - spread),
+            "high": link(mean + spread),
         }
     regressor: Any = estimator
     mean, sd = regressor.predict(features, return_std=True)
     low, high = mean - reach * sd, mean + reach * sd
     if isinstance(estimator, PoissonRegression):
         low, high = _count_interval(mean, sd**2)
-    return {"mean": mean.tolist(), "sd": sd.tolist(), "low": low.tolist(), "high": high.tolist()}
+    return {"mean": mean, "sd": sd, "low": low, "high": high}
 
 
-def _components(estimator: GaussianMixture, features: pl.DataFrame) -> dict[str, list[Any]]:
+def _components(estimator: GaussianMixture, features: pl.DataFrame) -> dict[str, NDArray[Any]]:
     chances = estimator.predict_proba(features)
     return {
-        "component": chances.argmax(axis=1).tolist(),
-        "probability": chances.max(axis=1).tolist(),
-        "log_density": estimator.score_samples(features).tolist(),
+        "component": chances.argmax(axis=1),
+        "probability": chances.max(axis=1),
+        "log_density": np.asarray(estimator.score_samples(features)),
     }
 
 
@@ -108,17 +108,7 @@ def _count_interval(mean: Array, variance: Array) -> tuple[Array, Array]:
     return stats.nbinom.ppf(0.5 - LEVEL / 2, size, chance), stats.nbinom.ppf(0.5 + LEVEL / 2, size, chance)
 
 
-def _rows(columns: dict[str, list[Any]], usable: NDArray[np.bool_]) -> list[dict[str, Any]]:
-    empty = dict.fromkeys(columns)
-    filled = (dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True))
-    return [
-        {"row": place} | (next(filled) if good else empty) for place, good in enumerate(usable.tolist(), 1)
-    ]
-
-
-def _csv(rows: list[dict[str, Any]], names: list[str]) -> str:
-    buffer = io.StringIO()
-    writer = csv.DictWriter(buffer, ["row", *names], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return buffer.getvalue()
+def _table(columns: dict[str, NDArray[Any]], usable: NDArray[np.bool_]) -> pl.DataFrame:
+    """One line a row of the table, empty behind its number where nothing could be predicted."""
+    filled = pl.DataFrame({"row": np.flatnonzero(usable) + 1} | columns)
+    return pl.DataFrame({"row": np.arange(1, len(usable) + 1)}).join(filled, on="row", how="left")

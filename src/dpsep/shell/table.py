@@ -8,9 +8,8 @@ does not suffice (types of a CSV file, classes that nobody declared) the table i
 look is a leak that is warned of and written into the result's statement; ``--strict`` makes it an error.
 """
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,13 +17,13 @@ import numpy as np
 import polars as pl
 
 from dpsep.data import Column, Schema, encode, encode_target, encoded_bounds, read_table
+from dpsep.data.cells import category_codes
+from dpsep.data.files import find_source
 from dpsep.data.frames import unknown_column
-from dpsep.data.schema import category_codes
-from dpsep.data.table import FORMATS
-from dpsep.privacy.leaks import PrivacyLeakError
 from dpsep.shell.errors import CallError
+from dpsep.shell.overlay import Leaks, note_schema, parse_bounds, parse_classes, with_target
 
-__all__ = ["MODELS", "Inputs", "Leaks", "parse_bounds", "read_inputs"]
+__all__ = ["MODELS", "Inputs", "Leaks", "read_inputs", "target_of"]
 
 MODELS = {
     "linear": "LinearRegression",
@@ -36,34 +35,6 @@ MODELS = {
     "mixture": "GaussianMixture",
 }
 CLASSIFIERS = ("logistic", "probit", "network-classifier")
-
-
-@dataclass
-class Leaks:
-    """What a call gives away besides its result.
-
-    Attributes
-    ----------
-    found
-        As the result's statement tells it.
-    warnings
-        As the user is told, with what to do about it.
-    """
-
-    private: bool
-    strict: bool
-    found: list[str] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
-
-    def add(self, what: str, advice: str) -> None:
-        """Note a leak; an error under ``strict``, nothing without privacy."""
-        if not self.private:
-            return
-        message = f"{what}, outside the privacy guarantee. {advice}"
-        if self.strict:
-            raise PrivacyLeakError(message)
-        self.found.append(what)
-        self.warnings.append(message)
 
 
 class Inputs(NamedTuple):
@@ -115,9 +86,11 @@ def read_inputs(
     bounds: Sequence[str] = (),
     classes: str | None = None,
     drop: Sequence[str] = (),
+    format: str | None = None,
 ) -> Inputs:
     """Read a table and settle what is predicted from what, and how."""
-    labels = None if classes is None else _labels(classes)
+    source = find_source(table)
+    labels = None if classes is None else parse_classes(classes)
     mixture = model == "mixture"
     if mixture:
         _refuse_target(target, classes)
@@ -126,14 +99,16 @@ def read_inputs(
         declared = Schema.read(schema)
         declared = declared.drop(*drop) if drop else declared
         left_out = declared.target if mixture else None
-        declared = _numbers_of(declared) if mixture else _with_target(declared, target, labels)
-        frame = read_table(table, schema=declared)
-        if declared.target is not None and declared.target not in frame.columns:
-            raise CallError(f"{table}: {unknown_column(declared.target, frame.columns)}")
+        declared = _numbers_of(declared) if mixture else with_target(declared, target, labels)
+        note_schema(declared, leaks)
+        frame = read_table(source, format, schema=declared)
+        for name in (declared.target, declared.unit):
+            if name is not None and name not in frame.columns:
+                raise CallError(f"{source.label}: {unknown_column(name, frame.columns)}")
     else:
-        frame = read_table(table)
+        frame = read_table(source, format)
         declared = _number_types(frame, drop) if mixture else _from_types(frame, target, labels, drop, model)
-        if _is_text(table):
+        if (format or source.format) == "csv":
             leaks.add(
                 "the column types of the text file were guessed from its values",
                 f"Declare them: 'dpsep schema {table} --out schema.toml' drafts a schema for --schema.",
@@ -142,7 +117,9 @@ def read_inputs(
     if chosen in CLASSIFIERS:
         declared = _with_classes(declared, frame, leaks)
     declared = parse_bounds(bounds, declared)
+    answers = None if declared.target is None else target_of(frame, declared)
     matrix, names = encode(frame, declared)
+    del frame  # as large as the matrix, and not needed any more
     low, high = encoded_bounds(declared)
     bounded = bool(np.isfinite(low).all() and np.isfinite(high).all())
     outcome = None if declared.target is None else declared[declared.target]
@@ -150,7 +127,7 @@ def read_inputs(
         model=chosen,
         schema=declared,
         features=pl.DataFrame(matrix, schema=list(names)),
-        target=None if outcome is None else _target(frame, declared),
+        target=answers,
         bounds=(low.tolist(), high.tolist()) if bounded else None,
         target_bounds=None if outcome is None else outcome.bounds,
         unbounded=tuple(
@@ -158,57 +135,6 @@ def read_inputs(
         ),
         left_out=left_out,
     )
-
-
-def parse_bounds(texts: Sequence[str], schema: Schema) -> Schema:
-    """Lay ``COLUMN=LOW:HIGH`` (or ``LOW:HIGH`` for every number column but the target) over a schema.
-
-    Examples
-    --------
-    >>> schema = Schema((Column("age", "number"), Column("pay", "number")), "pay")
-    >>> parse_bounds(["age=0:120", "pay=-5:5"], schema)["pay"].bounds
-    (-5.0, 5.0)
-    """
-    found: dict[str, tuple[float, float]] = {}
-    for text in sorted(texts, key=lambda item: "=" in item):  # one column's bounds win over everybody's
-        name, _, span = text.rpartition("=")
-        low, _, high = span.partition(":")
-        try:
-            pair = (float(low), float(high))
-        except ValueError:
-            pair = (math.nan, math.nan)
-        if not (math.isfinite(pair[0]) and math.isfinite(pair[1]) and pair[0] < pair[1]):
-            raise CallError(
-                f"--bounds {text} is not COLUMN=LOW:HIGH, or LOW:HIGH for all columns, with LOW below HIGH."
-            )
-        names = [column.name for column in schema.features if column.kind == "number"] if not name else [name]
-        for one in names:
-            if schema[one].kind != "number":
-                raise CallError(f"--bounds {text}: column {one!r} is a category; only numbers have bounds.")
-            found[one] = pair
-    columns = [
-        replace(column, bounds=found[column.name]) if column.name in found else column
-        for column in schema.columns
-    ]
-    return Schema(tuple(columns), schema.target)
-
-
-def _labels(classes: str) -> tuple[str, str]:
-    parts = [part.strip() for part in classes.split(",")]
-    if len(parts) != 2 or not all(parts) or parts[0] == parts[1]:
-        raise CallError(f"--classes {classes} is not two different labels, NEGATIVE,POSITIVE.")
-    return parts[0], parts[1]
-
-
-def _with_target(schema: Schema, target: str | None, labels: tuple[str, str] | None) -> Schema:
-    """Lay --target and --classes over the user's schema."""
-    name = target or schema.target
-    if name is None:
-        raise CallError("nothing says what to predict; give --target COLUMN, or a target in the schema.")
-    column = schema[name]
-    if labels is not None:
-        column = Column(name, "category", categories=labels)
-    return Schema(tuple(column if old.name == name else old for old in schema.columns), name)
 
 
 def _refuse_target(target: str | None, classes: str | None) -> None:
@@ -222,10 +148,10 @@ def _refuse_target(target: str | None, classes: str | None) -> None:
 
 def _numbers_of(schema: Schema) -> Schema:
     """Take a schema's columns for a mixture: all but the target, and numbers only."""
-    _refuse_text([column.name for column in schema.features if column.kind == "category"], "is a category")
+    _refuse_text([column.name for column in schema.features if column.kind == "category"])
     if not schema.features:
         raise CallError("the schema declares no column besides its target; there is nothing to cluster.")
-    return Schema(schema.features)
+    return replace(schema, columns=schema.features, target=None)
 
 
 def _number_types(frame: pl.DataFrame, drop: Sequence[str]) -> Schema:
@@ -234,18 +160,22 @@ def _number_types(frame: pl.DataFrame, drop: Sequence[str]) -> Schema:
         if name not in frame.columns:
             raise CallError(unknown_column(name, frame.columns))
     kept = [name for name in frame.columns if name not in drop]
-    _refuse_text([name for name in kept if not _numeric(frame[name])], "holds no numbers")
+    _refuse_text([name for name in kept if not _numeric(frame[name])])
     if not kept:
         raise CallError("no column is left to cluster; --drop fewer.")
     return Schema(tuple(Column(name, "number") for name in kept))
 
 
-def _refuse_text(names: Sequence[str], why: str) -> None:
+def _refuse_text(names: Sequence[str]) -> None:
     if names:
         raise CallError(
-            f"column {', '.join(map(repr, names))} {why}, and a mixture is of numbers; leave the column out "
-            f"with {' '.join(f'--drop {name}' for name in names)}."
+            f"a mixture is of numbers, and {_listed(names)} {'are' if len(names) > 1 else 'is'} not; leave "
+            f"{'them' if len(names) > 1 else 'it'} out with {' '.join(f'--drop {name}' for name in names)}."
         )
+
+
+def _listed(names: Sequence[str]) -> str:
+    return f"column{'s' if len(names) > 1 else ''} {', '.join(map(repr, names))}"
 
 
 def _from_types(
@@ -265,9 +195,9 @@ def _from_types(
     text = [name for name in kept if name != target and not _numeric(frame[name])]
     if text:
         raise CallError(
-            f"column {', '.join(map(repr, text))} holds no numbers, and its categories are not declared. "
-            "Declare them in a schema ('dpsep schema TABLE --out schema.toml' drafts one for --schema), or "
-            f"leave the column out with {' '.join(f'--drop {name}' for name in text)}."
+            f"{_listed(text)} {'hold' if len(text) > 1 else 'holds'} no numbers, and no categories are "
+            "declared. Declare them in a schema ('dpsep schema TABLE --out schema.toml' drafts one for "
+            f"--schema), or leave out what is not used with {' '.join(f'--drop {name}' for name in text)}."
         )
     if kept == [target]:
         raise CallError(
@@ -314,12 +244,11 @@ def _with_classes(schema: Schema, frame: pl.DataFrame, leaks: Leaks) -> Schema:
             f"the target {outcome.name!r} must have exactly two classes for a yes/no model; declare them "
             "with --classes NEGATIVE,POSITIVE."
         )
-    settled = Column(outcome.name, "category", categories=categories)
-    columns = (settled if column.name == outcome.name else column for column in schema.columns)
-    return Schema(tuple(columns), schema.target)
+    return schema.with_columns(Column(outcome.name, "category", categories=categories))
 
 
-def _target(frame: pl.DataFrame, schema: Schema) -> Any:
+def target_of(frame: pl.DataFrame, schema: Schema) -> Any:
+    """Return the target: numbers, or labels with an empty text for what is missing or undeclared."""
     outcome = schema[str(schema.target)]
     if outcome.categories is None:
         return encode_target(frame, schema)
@@ -335,9 +264,3 @@ def _label(value: Any) -> str:
 
 def _numeric(series: pl.Series) -> bool:
     return series.dtype.is_numeric() or series.dtype in (pl.Boolean, pl.Null)
-
-
-def _is_text(table: str) -> bool:
-    path = Path(table)
-    suffix = path.with_suffix("").suffix if path.suffix.lower() == ".gz" else path.suffix
-    return table == "-" or FORMATS.get(suffix.lower()) == "csv"

@@ -1,0 +1,203 @@
+"""CSV text as columns, block by block, so that a file larger than the memory it becomes can be read.
+
+A file is gone through once to see that it is text (UTF-8, quotes in pairs) and once to take its cells:
+number columns become doubles at once, text stays text. Where no schema says which are numbers, one more pass
+finds the narrowest type that holds all of a column's cells.
+
+**Privacy.** Errors name lines, counts and columns and never repeat a cell. With declared kinds no type
+depends on a value.
+"""
+
+import codecs
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import IO, Any, NamedTuple
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.csv
+
+from dpsep.data.cells import missing_cells
+from dpsep.data.declare import NA, Schema
+from dpsep.data.frames import TableError, refuse_duplicates
+
+__all__ = ["Layout", "csv_layout", "read_csv"]
+
+BLOCK = 2**24
+"""Bytes that are read and parsed at a time; also the most that one row can have."""
+MARKS = {
+    codecs.BOM_UTF16_LE: "UTF-16",
+    codecs.BOM_UTF16_BE: "UTF-16",
+    b"PK\x03\x04": "a spreadsheet or a zip archive",
+    b"\x1f\x8b": "packed by gzip",
+    b"%PDF": "a PDF document",
+    b"SQLite format 3": "an SQLite database",
+    b"{": "JSON",
+    b"[": "JSON",
+    b"<": "HTML or XML",
+}
+"""What some files that are no CSV begin with."""
+NO_UTF8 = "is not UTF-8 text; save it with the encoding UTF-8"
+NO_TEXT = "is not text; if it is Parquet or Arrow, say so with --format (format= in Python)"
+
+Open = Callable[[], IO[bytes]]
+"""Opens the text anew."""
+
+
+class Layout(NamedTuple):
+    """How a file is laid out: its separator, and its columns' names as they stand and without spaces."""
+
+    separator: str
+    raw: list[str]
+    names: list[str]
+
+
+def csv_layout(opened: Open, label: str) -> Layout:
+    """Read the header line; the rows behind it are not looked at."""
+    with opened() as file:
+        start = file.read(BLOCK).lstrip()
+    if not start:
+        raise TableError(f"{label} is empty; a table has a header and at least one row")
+    kind = next((what for mark, what in MARKS.items() if start.startswith(mark)), None)
+    if kind is not None:
+        raise TableError(f"{label} is {kind}, not CSV text; save the table as CSV, in UTF-8")
+    lines = start.replace(b"\r", b"\n").split(b"\n", 1)
+    if b"\0" in lines[0]:
+        raise TableError(f"{label} {NO_TEXT}")
+    if len(lines) == 1:  # pyarrow takes a header that nothing ends for no table at all
+        raise TableError(f"{label} has a header but no rows")
+    separator = next((mark for mark in ",\t;" if mark.encode() in lines[0]), ",")
+    with opened() as file, _understood(label):
+        raw = list(pyarrow.csv.open_csv(file, _reading(), _parsing(separator, [])).schema.names)
+    names = [name.strip() for name in raw]
+    if "" in names:
+        raise TableError(
+            f"{label} has no name for column {names.index('') + 1} of {len(names)}; name every column in the "
+            "first line"
+        )
+    refuse_duplicates(names, label)
+    return Layout(separator, raw, names)
+
+
+def read_csv(
+    opened: Open, label: str, layout: Layout, wanted: Sequence[str], schema: Schema | None
+) -> pl.DataFrame:
+    """Read CSV text.
+
+    Parameters
+    ----------
+    opened
+        Opens the text; it is called once a pass.
+    label
+        What errors call it.
+    layout
+        From `csv_layout`.
+    wanted
+        Which columns to take.
+    schema
+        The declared kinds; without one types are guessed from all cells.
+    """
+    _check_text(opened, label)
+    taken = [name for name in layout.names if name in wanted]
+    if schema is None:
+        types = _guess(opened, label, layout, taken)
+    else:
+        # A rule for missing cells needs to see them, so such a column stays text until it is encoded.
+        numbers = {
+            column.name for column in schema.columns if column.kind == "number" and column.missing == "drop"
+        }
+        types = {name: pl.Float64 if name in numbers else pl.String for name in taken}
+    na = NA if schema is None else schema.na
+    parts = [
+        pl.DataFrame([_converted(series, types[series.name], na) for series in block])
+        for block in _blocks(opened, label, layout, taken)
+    ]
+    return pl.concat([pl.DataFrame(schema=types), *parts], rechunk=False).select(wanted)
+
+
+def _check_text(opened: Open, label: str) -> None:
+    """Go through the bytes once: text in UTF-8, whose quotes come in pairs."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    quotes = 0
+    try:
+        with opened() as file:
+            while block := file.read(BLOCK):
+                if b"\0" in block:
+                    raise TableError(f"{label} {NO_TEXT}")
+                decoder.decode(block)
+                quotes += block.count(b'"')
+        decoder.decode(b"", final=True)
+    except UnicodeDecodeError:
+        raise TableError(f"{label} {NO_UTF8}") from None
+    if quotes % 2:
+        raise TableError(
+            f"{label} holds an odd number of quotation marks, so that one of them is never closed; close it, "
+            'and write a mark inside a value as "" within quotes'
+        )
+
+
+def _blocks(opened: Open, label: str, layout: Layout, taken: Sequence[str]) -> Iterator[list[pl.Series]]:
+    """Give the taken columns as text, block by block; rows of the wrong length are refused in the end."""
+    ragged: list[tuple[int, int, int]] = []
+    pairs = [(raw, name) for raw, name in zip(layout.raw, layout.names, strict=True) if name in taken]
+    convert = pyarrow.csv.ConvertOptions(
+        column_types=dict.fromkeys(layout.raw, pa.string()),
+        strings_can_be_null=True,
+        null_values=[""],
+        include_columns=[raw for raw, _ in pairs] or layout.raw[:1],
+    )
+    with opened() as file, _understood(label):
+        for batch in pyarrow.csv.open_csv(file, _reading(), _parsing(layout.separator, ragged), convert):
+            columns = zip(pairs, batch.columns, strict=False)
+            yield [pl.Series(name, pl.from_arrow(cells), dtype=pl.String) for (_, name), cells in columns]
+    if ragged:
+        line, expected, found = ragged[0]
+        raise TableError(
+            f"{label}: {len(ragged)} row(s) do not have the header's {expected} columns, the first in line "
+            f"{line} with {found}; quote values that hold {layout.separator!r}"
+        )
+
+
+def _guess(opened: Open, label: str, layout: Layout, taken: Sequence[str]) -> Mapping[str, Any]:
+    """Find the narrowest type that holds every cell of each column."""
+    types: dict[str, Any] = dict.fromkeys(taken, pl.Int64)
+    for block in _blocks(opened, label, layout, taken):
+        for series in block:
+            while types[series.name] != pl.String:
+                there = len(series) - int(missing_cells(series, None, NA).sum())
+                if _converted(series, types[series.name], NA).count() == there:
+                    break
+                types[series.name] = pl.Float64 if types[series.name] == pl.Int64 else pl.String
+    return types
+
+
+def _converted(series: pl.Series, kind: Any, na: Sequence[str]) -> pl.Series:
+    if kind == pl.String:
+        return series
+    gone = pl.Series(missing_cells(series, None, na))
+    stripped = series.str.strip_chars().set(gone, None)
+    return stripped.cast(kind, strict=False)
+
+
+@contextmanager
+def _understood(label: str) -> Iterator[None]:
+    """Turn pyarrow's refusals, which may quote cells, into one of ours."""
+    try:
+        yield
+    except UnicodeDecodeError:
+        raise TableError(f"{label} {NO_UTF8}") from None
+    except pa.ArrowException:
+        raise TableError(f"{label} is not a CSV table; check its header and its quotes") from None
+
+
+def _reading() -> pyarrow.csv.ReadOptions:
+    # One thread: only then does pyarrow know the number of a bad row.
+    return pyarrow.csv.ReadOptions(use_threads=False, block_size=BLOCK)
+
+
+def _parsing(separator: str, ragged: list[tuple[int, int, int]]) -> pyarrow.csv.ParseOptions:
+    def note(row: Any) -> str:
+        ragged.append((row.number, row.expected_columns, row.actual_columns))
+        return "skip"
+
+    return pyarrow.csv.ParseOptions(delimiter=separator, newlines_in_values=True, invalid_row_handler=note)

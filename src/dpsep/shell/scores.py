@@ -1,0 +1,93 @@
+"""How well each row is predicted: log predictive density, squared error, within the interval, right label.
+
+**Privacy.** Row i of the scores depends on record i and on the released posterior only, bit for bit: nothing
+is chosen by looking at all rows (a quadrature rule, a type), and a row that cannot be scored is NaN and no
+error. Scores are therefore what a contribution to a release may be; alone they are not private.
+"""
+
+from typing import Any
+
+import jax
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from dpsep.data.table import quiet
+from dpsep.estimators.base import LinearWeights
+from dpsep.estimators.glm import LinearRegression, PoissonRegression
+from dpsep.estimators.mixture import GaussianMixture
+from dpsep.estimators.store import Estimator
+from dpsep.shell.predict import predictions
+
+__all__ = ["row_scores"]
+
+Array = NDArray[np.float64]
+
+
+def row_scores(estimator: Estimator, features: pl.DataFrame, target: Any) -> dict[str, Array]:
+    """Score each row.
+
+    Parameters
+    ----------
+    estimator
+        Fitted.
+    features
+        Encoded columns, a row of NaN where a record cannot be used.
+    target
+        Numbers with NaN, or labels with an empty text, where there is none; None of a mixture.
+
+    Returns
+    -------
+    ``log_density`` and, of numbers and counts, ``squared_error`` and ``covered``; of labels ``correct``.
+    """
+    matrix = features.to_numpy()
+    usable: NDArray[np.bool_] = np.asarray(np.isfinite(matrix).all(axis=1))
+    if target is not None:
+        usable &= _has_target(estimator, target)
+    # What cannot be scored is scored as a row of zeros and then taken out: its shape stays, no error tells.
+    rows = pl.DataFrame(np.where(usable[:, None], matrix, 0.0), schema=features.columns)
+    with quiet(), np.errstate(all="ignore"):
+        if isinstance(estimator, GaussianMixture):
+            scores = {"log_density": np.asarray(estimator.score_samples(rows))}
+        elif hasattr(estimator, "predict_proba"):
+            density = _log_density(estimator, rows, _in_place(target, usable, _labels(estimator)[0]))
+            scores = {"log_density": density, "correct": (density > np.log(0.5)).astype(np.float64)}
+        else:
+            truth = _in_place(target, usable, 0.0)
+            found = {name: np.asarray(column) for name, column in predictions(estimator, rows).items()}
+            scores = {
+                "log_density": _log_density(estimator, rows, truth),
+                "squared_error": (found["mean"] - truth) ** 2,
+                "covered": ((found["low"] <= truth) & (truth <= found["high"])).astype(np.float64),
+            }
+    return {name: np.where(usable, values, np.nan) for name, values in scores.items()}
+
+
+def _in_place(target: Any, usable: NDArray[np.bool_], other: Any) -> NDArray[Any]:
+    """Put a constant in the place of targets that cannot be used."""
+    return np.where(usable, np.asarray(target), np.asarray(other))
+
+
+def _labels(estimator: Any) -> NDArray[Any]:
+    return np.asarray(estimator.classes_)
+
+
+def _has_target(estimator: Any, target: Any) -> NDArray[np.bool_]:
+    if hasattr(estimator, "predict_proba"):
+        return np.isin(np.asarray(target), _labels(estimator))
+    there = np.isfinite(target)
+    return there & (np.asarray(target) >= 0) if isinstance(estimator, PoissonRegression) else there
+
+
+def _log_density(estimator: Any, rows: pl.DataFrame, target: NDArray[Any]) -> Array:
+    """Log predictive density of each row, by one quadrature rule for all.
+
+    The estimators' own method takes a faster rule where every row's variance allows it, so that one row
+    would decide how the others are computed.
+    """
+    if not isinstance(estimator, LinearWeights) or isinstance(estimator, LinearRegression):
+        return np.asarray(estimator.log_predictive_density(rows, target))
+    mean, variance = estimator._predictor(rows)
+    with jax.enable_x64(True):
+        coded = estimator._target(target)
+        return np.asarray(estimator._likelihood(narrow=False).log_predictive(mean, variance, coded))
