@@ -99,8 +99,8 @@ def test_names_and_widths_are_checked_in_prediction() -> None:
 @pytest.mark.parametrize(("maker", "declared", "target"), CLASSES, ids=IDS)
 @pytest.mark.parametrize("private", [True, False])
 def test_weights_of_records_are_refused(maker: Any, declared: Any, target: Any, private: bool) -> None:
-    with pytest.raises(ValueError, match="multiply a record's influence"):
-        maker(private=private, **declared).fit(X, target, np.ones(ROWS))
+    with pytest.raises(TypeError, match="sample_weight"):
+        maker(private=private, **declared).fit(X, target, sample_weight=np.ones(ROWS))
 
 
 def test_a_column_vector_is_taken_as_a_target_with_a_warning() -> None:

@@ -211,6 +211,6 @@ def test_without_privacy_bad_cells_are_errors():
     with pytest.raises(ValueError, match="NaN"):
         LinearRegression(private=False).fit(spoiled, y)
     with pytest.raises(ValueError, match="counts"):
-        PoissonRegression(private=False).fit(x, np.full(ROWS, 0.5))
+        PoissonRegression(private=False).fit(x, np.full(ROWS, -0.5))
     with pytest.raises(ValueError, match="undeclared label"):
         LogisticRegression(private=False, classes=[0, 1]).fit(x, np.full(ROWS, 2))

@@ -5,19 +5,27 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import polars as pl
 import pytest
 
 from dpsep import (
+    BayesianModel,
     GaussianMixture,
+    Linear,
     LinearRegression,
     LogisticRegression,
+    MixedClassifier,
+    MixedRegressor,
+    Normal,
     PoissonRegression,
     ProbitRegression,
 )
-from dpsep.estimators import store
+from dpsep.estimators import packed, store
 from dpsep.privacy.sampling import PoissonSampling
+
+from .custom_made import logistic, logistic_density, poisson_density, poisson_mean, poisson_sample
 
 RNG = np.random.default_rng(3)
 X = RNG.uniform(-1, 1, (300, 2))
@@ -169,7 +177,7 @@ def test_a_folder_that_the_first_version_wrote_is_still_read() -> None:
 
 WRITE = """
 import sys, warnings, numpy as np, polars as pl, dpsep
-from dpsep.estimators import store
+from dpsep.estimators import packed, store
 X = np.random.default_rng(1).uniform(-1, 1, (200, 2))
 model = dpsep.PoissonRegression(epsilon=1.0, delta=1e-3, bounds=(-1, 1))
 model.fit(pl.DataFrame(X, schema=["größe", "имя"]), np.floor(3 + X[:, 0]))
@@ -177,7 +185,7 @@ store.save(model, sys.argv[1])
 """
 READ = """
 import sys, numpy as np, polars as pl
-from dpsep.estimators import store
+from dpsep.estimators import packed, store
 model = store.load(sys.argv[1])
 rows = pl.DataFrame([[0.1, 0.2], [1 / 3, -1.0]], schema=["größe", "имя"], orient="row")
 mean, sd = model.predict(rows, return_std=True)
@@ -215,5 +223,119 @@ def test_what_is_no_manifest_is_refused(tmp_path: Path, text: str) -> None:
 
 def test_numbers_that_json_lacks_are_kept(tmp_path: Path) -> None:
     values = np.array([np.inf, -np.inf, np.nan, -0.0, 5e-324, 0.1])
-    packed = json.loads(json.dumps(store._pack(values), allow_nan=False))
-    assert store._unpack(packed).tobytes() == values.tobytes()
+    text = json.loads(json.dumps(packed.pack(values), allow_nan=False))
+    assert packed.unpack(text).tobytes() == values.tobytes()
+
+
+def test_what_has_no_place_in_json_is_refused() -> None:
+    for value in (len, {1: 2.0}, np.array([1j])):
+        with pytest.raises(store.StoreError, match="cannot save"):
+            packed.pack(value)
+    assert type(packed.unpack(packed.pack(np.float64(0.5)))) is np.float64
+
+
+GROUPS = np.array(["north", "south", "east", "größe"])[RNG.integers(0, 4, 300)]
+MIXED: list[Any] = [
+    (
+        MixedRegressor,
+        {"unit": "record", "slopes": ["a"], "target_bounds": (-4, 4)},
+        TARGETS[LinearRegression],
+    ),
+    (MixedRegressor, {"family": "poisson", "unit": "group", "rows_per_group": 9}, TARGETS[PoissonRegression]),
+    (MixedClassifier, {"classes": ["no", "yes"], "unit": "record"}, TARGETS[LogisticRegression]),
+    (
+        MixedClassifier,
+        {"family": "probit", "unit": "group", "rows_per_group": 9, "classes": [False, True]},
+        TARGETS[ProbitRegression],
+    ),
+]
+READ_MIXED = """
+import sys, numpy as np, polars as pl
+from dpsep.estimators import store
+model = store.load(sys.argv[1])
+rows = pl.DataFrame([[0.1, 0.2], [1 / 3, -1.0]], schema=["a", "b"], orient="row")
+parts = [model._predictor(rows, groups) for groups in (None, ["größe", "new"])]
+print(b"".join(array.tobytes() for part in parts for array in part).hex())
+print(model.predict(rows, ["größe", "new"]).tolist())
+"""
+
+
+@pytest.mark.filterwarnings("ignore::dpsep.WeakBudgetWarning", "ignore::dpsep.PrivacyLeakWarning")
+@pytest.mark.parametrize(("kind", "settings", "target"), MIXED)
+def test_a_mixed_model_comes_back_bit_for_bit_in_another_process(
+    tmp_path: Path, kind: Any, settings: dict[str, Any], target: Any
+) -> None:
+    labels = ["north", "south", "east", "größe"]
+    model = kind(groups=labels, private=settings["unit"] == "group", bounds=(-1, 1), **settings)
+    model.fit(pl.DataFrame(X, schema=["a", "b"]), target, groups=GROUPS)
+    store.save(model, tmp_path / "run")
+    back: Any = store.load(tmp_path / "run")
+    assert type(back) is kind
+    learned = {name for name in vars(model) if name.endswith("_")}
+    assert {"groups_", "components_", "weights_mean_", "random_covariance_", "column_maps_"} <= learned
+    assert learned == {name for name in vars(back) if name.endswith("_")}
+    for name in learned:
+        np.testing.assert_equal(getattr(back, name), getattr(model, name))
+    assert back.summary() == model.summary()
+    rows = pl.DataFrame([[0.1, 0.2], [1 / 3, -1.0]], schema=["a", "b"], orient="row")
+    command = [sys.executable, "-c", READ_MIXED, str(tmp_path / "run")]
+    bits, answers = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    parts = [model._predictor(rows, groups) for groups in (None, ["größe", "new"])]
+    assert bits == b"".join(array.tobytes() for part in parts for array in part).hex()
+    assert answers == str(model.predict(rows, ["größe", "new"]).tolist())
+    # A known group's own effects are used where records are the units, and nowhere else.
+    assert (parts[0][1][0] == parts[1][1][0]) == (settings["unit"] == "group")
+    assert parts[0][1][1] == parts[1][1][1]
+
+
+def test_a_model_of_your_own_comes_back_without_its_functions(tmp_path: Path) -> None:
+    frame = pl.DataFrame(X, schema=["a", "b"])
+    links, prior = {"u": Linear(["b", "a"])}, {"u": 2.0, "shift": Normal(0.0, np.float64(0.5), (2,))}
+    model: Any = BayesianModel(
+        lambda params, record: poisson_density(params, record) - jnp.sum(params["shift"] ** 2),
+        prior,
+        links,
+        mean=poisson_mean,
+        sample=poisson_sample,
+        private=False,
+    ).fit(frame, TARGETS[PoissonRegression])
+    store.save(model, tmp_path / "first")
+    store.save(store.load(tmp_path / "first"), tmp_path / "run")
+    back: Any = store.load(tmp_path / "run")
+    assert (back.links, back.prior) == (links, prior)
+    assert back.posterior_.covariance.tobytes() == model.posterior_.covariance.tobytes()
+    assert back.summary() == model.summary()
+    one, other = (each.to_arviz(draws=5).posterior["shift[1]"].to_numpy() for each in (back, model))
+    assert one.tobytes() == other.tobytes()
+    for ask in (
+        back.predict,
+        back.posterior_predictive,
+        back.log_predictive_density,
+        back.posterior_expected,
+    ):
+        with pytest.raises(ValueError, match="log_likelihood is not set: a stored model holds none"):
+            ask(frame)
+    back.set_params(log_likelihood=model.log_likelihood)
+    np.testing.assert_array_equal(
+        back.log_predictive_density(frame, TARGETS[PoissonRegression]),
+        model.log_predictive_density(frame, TARGETS[PoissonRegression]),
+    )
+    with pytest.raises(ValueError, match=r"mean is not set.*Give it back with set_params\(mean=\.\.\.\)"):
+        back.predict(frame)
+    with pytest.raises(ValueError, match=r"sample is not set.*set_params\(sample="):
+        back.posterior_predictive(frame)
+    back.set_params(mean=poisson_mean)
+    np.testing.assert_array_equal(back.predict(frame), model.predict(frame))
+
+
+@pytest.mark.filterwarnings("ignore::dpsep.WeakBudgetWarning")
+def test_a_private_classifier_of_your_own_keeps_its_labels_and_its_statement(tmp_path: Path) -> None:
+    labels = np.array([-1.0, 1.0])[(X[:, 0] > 0).astype(int)]
+    model: Any = logistic().fit(X, labels)
+    store.save(model, tmp_path / "run")
+    back: Any = store.load(tmp_path / "run")
+    assert back.privacy_ == model.privacy_
+    with pytest.raises(ValueError, match="log_likelihood is not set"):
+        back.predict_proba(X)
+    back.set_params(log_likelihood=logistic_density)
+    np.testing.assert_array_equal(back.predict(X), model.predict(X))

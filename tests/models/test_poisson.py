@@ -2,6 +2,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.integrate
 import scipy.special
 import scipy.stats
 
@@ -51,6 +52,24 @@ def test_tilted_moments_stay_finite_where_the_rate_would_overflow():
         jnp.array([30.0, -30.0], jnp.float32), jnp.float32(9.0), jnp.float32(0.0)
     )
     assert all(np.all(np.isfinite(part)) for part in narrow)
+
+
+@pytest.mark.parametrize("y", [0.3, 2.5, 17.25])
+def test_targets_that_are_no_counts_have_the_moments_of_the_quasi_likelihood(y):
+    mean, variance = 0.4, 0.7
+
+    def tilted(u: float) -> float:
+        return np.exp(y * u - np.exp(u) - scipy.special.gammaln(y + 1)) * scipy.stats.norm.pdf(
+            u, mean, variance**0.5
+        )
+
+    span = (-8.0, 8.0)
+    z = scipy.integrate.quad(tilted, *span, epsabs=0, epsrel=1e-11)[0]
+    first = scipy.integrate.quad(lambda u: u * tilted(u), *span, epsabs=1e-14)[0] / z
+    with jax.enable_x64(True):
+        found = PoissonLikelihood().tilted(mean, variance, y)
+    assert float(found.log_z) == pytest.approx(np.log(z), abs=1e-8)
+    assert float(found.gradient) == pytest.approx((first - mean) / variance, abs=1e-7)
 
 
 def test_log_likelihood_draws_and_valid_counts_agree_with_scipy():

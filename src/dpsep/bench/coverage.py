@@ -125,7 +125,8 @@ def coverage(
     truths, means, wide, narrow = [], [], [], []
     for number in range(datasets):
         made = simulate(kind, records, features, seed=(seed, number))
-        model = KINDS[kind].estimator(epsilon=epsilon, delta=delta, random_state=seed + number, **parameters)
+        budget = {"epsilon": epsilon, "delta": delta, "random_state": seed + number}
+        model = KINDS[kind].estimator(**budget, **(made.declared or {}), **parameters)
         with warnings.catch_warnings():
             # The seed is meant: this is an experiment on made data.
             warnings.simplefilter("ignore", PrivacyLeakWarning)

@@ -15,7 +15,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsep.estimators import LinearRegression, LogisticRegression, PoissonRegression, ProbitRegression
+from dpsep.estimators import (
+    LinearRegression,
+    LogisticRegression,
+    MixedClassifier,
+    MixedRegressor,
+    PoissonRegression,
+    ProbitRegression,
+)
 
 REACH = 3.0
 """Features are clamped to plus and minus this many standard deviations, which are their declared bounds."""
@@ -23,6 +30,13 @@ TARGET = 5.0
 """Declared bound of the target of a linear regression."""
 NOISE = 0.5
 """Noise standard deviation of a linear regression."""
+
+GROUPS = 20
+"""Groups of a mixed model with records as units."""
+ROWS = 5
+"""Rows of each group where groups are units."""
+SPREAD = 0.5
+"""Standard deviation of a mixed model's random intercepts."""
 
 Array = NDArray[np.float64]
 
@@ -36,10 +50,13 @@ class Made(NamedTuple):
         What `fit` takes, by name of the argument.
     truth
         The true coefficients, in the order of the posterior's.
+    declared
+        What is public of this table, as parameters of the estimator.
     """
 
     records: dict[str, Any]
     truth: Array
+    declared: dict[str, Any] | None = None
 
 
 class Moments(NamedTuple):
@@ -102,6 +119,23 @@ def _poisson(records: int, features: int, rng: np.random.Generator) -> Made:
     return Made({"X": x, "y": rng.poisson(np.exp(u)).astype(np.float64)}, truth)
 
 
+def _mixed(groups: int | None, logistic: bool = False) -> Callable[..., Made]:
+    """Tables with random intercepts, of this many groups, or of as many as `ROWS` rows each make."""
+
+    def simulate(records: int, features: int, rng: np.random.Generator) -> Made:
+        x, u, truth = _predictor(records, features, rng)
+        count = max(records // ROWS, 1) if groups is None else groups
+        member = np.arange(records) % count
+        u = u + SPREAD * rng.standard_normal(count)[member]
+        if logistic:
+            y = np.where(rng.logistic(size=records) < u, 1.0, -1.0)
+        else:
+            y = u + NOISE * rng.standard_normal(records)
+        return Made({"X": x, "y": y, "groups": member}, truth, {"groups": count})
+
+    return simulate
+
+
 def _declared(maker: Callable[..., Any], **declared: Any) -> Callable[..., Any]:
     """Make an estimator with public declarations, which the caller may replace."""
     declared["bounds"] = (-REACH, REACH)
@@ -113,5 +147,11 @@ KINDS: dict[str, Kind] = {
     "logistic": Kind(_logistic, _declared(LogisticRegression, classes=[-1.0, 1.0])),
     "probit": Kind(_probit, _declared(ProbitRegression, classes=[-1.0, 1.0])),
     "poisson": Kind(_poisson, _declared(PoissonRegression)),
+    "mixed": Kind(_mixed(GROUPS), _declared(MixedRegressor, target_bounds=(-TARGET, TARGET))),
+    "mixed logistic": Kind(_mixed(GROUPS, logistic=True), _declared(MixedClassifier, classes=[-1.0, 1.0])),
+    "mixed, by group": Kind(
+        _mixed(None),
+        _declared(MixedRegressor, unit="group", rows_per_group=ROWS, target_bounds=(-TARGET, TARGET)),
+    ),
 }
 """The models, by name; the noise of a linear regression is learned."""

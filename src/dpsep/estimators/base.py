@@ -70,7 +70,8 @@ class LinearWeights(LinearDraws):
     noise_aware
         Whether the posterior is widened by the known noise of privacy.
     ledger
-        A `dpsep.Ledger`, or the path of one; the fit is charged to it before a record is read.
+        A `dpsep.Ledger`, or the path of one; the fit is charged to it before a record is read. A search fits
+        many times: with a ledger every fit of it is charged, without one a warning says what they cost.
     checkpoint
         A folder for released vectors, so that a run that died can be resumed by fitting again. One folder
         a fit: with that of a finished run its releases are used again; none is made and nothing is charged.

@@ -86,7 +86,7 @@ class BayesianModel(CustomPredictions):
     Examples
     --------
     >>> def log_likelihood(params, record):          # logistic regression
-    ...     return jax.nn.log_sigmoid(jnp.where(record.y > 0, 1.0, -1.0) * params["u"])
+    ...     return jax.nn.log_sigmoid((2 * record.y - 1) * params["u"])
     >>> rng = np.random.default_rng(0)
     >>> X = rng.uniform(-1, 1, (4000, 2)); y = rng.uniform(size=4000) < 1 / (1 + np.exp(-X @ [2.0, -4.0]))
     >>> model = BayesianModel(log_likelihood, links={"u": Linear()}, classes=[False, True], bounds=(-1, 1))

@@ -66,6 +66,8 @@ class LinkedTask(NamedTuple):
         What private scaling reads of the arrays: one row a unit.
     reach
         How much noise a larger clip may cost (`dpsep.estimators.plan`).
+    room
+        Least multiple for the precision's clip.
     step
         Most that each weight may move in a step; None for no such bound.
     """
@@ -83,6 +85,7 @@ class LinkedTask(NamedTuple):
     unit: str = "record"
     scaling_records: Callable[[Records], Records] = lambda arrays: arrays
     reach: float = 0.85
+    room: float = 1.5
     step: Array | None = None
 
     @property

@@ -33,7 +33,7 @@ STEPS = 16
 WARMUP = 7
 NOISE_CLIP = 6.0
 """Clip of the noise-precision part, whose mean is one half."""
-WEAK = 0.5
+WEAK = 1.0
 """Largest noise of the released precision, relative to it, that intervals can be relied on with."""
 SCALING_SHARE = 0.1
 """Share of the budget for private scaling, where it is needed."""
@@ -74,6 +74,7 @@ def plan(
     reach: float = 0.85,
     steps: int | None = None,
     clip: float | None = None,
+    room: float = 1.0,
 ) -> Plan:
     """Return the default plan of a private fit.
 
@@ -95,6 +96,9 @@ def plan(
         Another number of releases.
     clip
         Another multiple for both clips.
+    room
+        Least multiple for the precision's clip. Whitened parts sum to d, so at one a clip can bite into its
+        own geometry: what it takes off makes the next parts larger, and intervals end up too wide.
 
     Examples
     --------
@@ -107,7 +111,7 @@ def plan(
     if clip is None:
         mean = _within(reach * math.sqrt(shares[0]) / (sigma * math.sqrt(load)), 1.5, 12.0 * reach)
         precision = _within(
-            0.15 * math.sqrt(shares[1]) / (sigma * load * math.sqrt(2 * dimension)), 1.0, 10.0
+            0.15 * math.sqrt(shares[1]) / (sigma * load * math.sqrt(2 * dimension)), room, 10.0
         )
     else:
         mean = precision = clip
@@ -134,7 +138,7 @@ def warn_if_weak(chosen: Plan, mechanism: Mechanism, dimension: int, unit: str =
     if ratio > WEAK:
         warnings.warn(
             f"the noise of privacy is {ratio:.2g} times what {mechanism.records} {unit}s say of {dimension} "
-            f"weights at this epsilon and delta (below {WEAK:g} would be well): intervals may be far too "
+            f"weights at this epsilon and delta (it should be below {WEAK:g}): intervals may be far too "
             f"narrow. Use a larger epsilon, more {unit}s or fewer weights.",
             WeakBudgetWarning,
             stacklevel=4,

@@ -65,6 +65,8 @@ class Task(NamedTuple):
         How much noise a larger clip may cost (`dpsep.estimators.plan`).
     classes
         How labels are coded, in words: a resumed run must code them alike.
+    room
+        Least multiple for the precision's clip (`dpsep.estimators.plan`).
     """
 
     likelihood: Any
@@ -80,6 +82,7 @@ class Task(NamedTuple):
     cap: float
     reach: float = 0.85
     classes: str = ""
+    room: float = 1.0
 
     @property
     def dimension(self) -> int:
@@ -128,6 +131,7 @@ def design_schedule(
         reach=task.reach,
         steps=task.steps,
         clip=task.clip,
+        room=task.room,
     )
     # Only ratios matter here: budgets of the parts in proportion to releases over sigma^2.
     fit = Mechanism(sampling, relation, chosen.steps, math.sqrt(chosen.steps / budget), task.records)

@@ -2,7 +2,8 @@
 
 `save` writes ``posterior.json`` (parameters and everything learned), ``privacy.json`` and ``manifest.json``
 (format number, SHA-256 of every file); `load` checks them and gives the estimator back, bit for bit. Nothing
-is pickled: a folder from a stranger runs no code.
+is pickled: a folder from a stranger runs no code. The functions of a `BayesianModel` are not stored: its
+posterior is all there after `load`, and predictions ask for the functions.
 
 **Privacy.** What is stored is a fit's released result and its public parameters, so storing it costs nothing.
 ``random_state``, ``ledger`` and ``checkpoint`` are left out: the first could undo the noise, the others name
@@ -10,60 +11,51 @@ places on one machine. The manifest guards against accidents and careless edits.
 can write the folder can write a new manifest.
 """
 
-import dataclasses
 import hashlib
 import json
-import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from dpsep.estimators import glm
 from dpsep.estimators.base import LinearWeights
+from dpsep.estimators.custom import BayesianModel
+from dpsep.estimators.mixed import MixedClassifier, MixedRegressor
+from dpsep.estimators.mixed_base import MixedEstimator
 from dpsep.estimators.mixture import GaussianMixture
-from dpsep.estimators.mixture_posterior import MixturePosterior
 from dpsep.estimators.network import NetworkClassifier, NetworkEstimator, NetworkRegressor
-from dpsep.estimators.network_posterior import FittedNetwork
-from dpsep.estimators.posterior import Posterior
-from dpsep.estimators.statement import PrivacyStatement
-from dpsep.privacy import sampling
+from dpsep.estimators.packed import Missing, StoreError, pack, unpack
 from dpsep.privacy.checkpoint import atomic_write, fsync_folder
-from dpsep.privacy.sampling import Sampling
 
 __all__ = ["FORMAT", "Estimator", "StoreError", "load", "save"]
 
 FORMAT = 1
 """Number of the folder's format; `load` reads this one and all before it."""
 MANIFEST, POSTERIOR, PRIVACY = "manifest.json", "posterior.json", "privacy.json"
-Estimator = LinearWeights | GaussianMixture | NetworkEstimator
+Estimator = LinearWeights | MixedEstimator | GaussianMixture | NetworkEstimator | BayesianModel
 """What can be stored."""
-KINDS: dict[str, type[LinearWeights] | type[GaussianMixture] | type[NetworkEstimator]] = {
+KINDS: dict[str, type[Estimator]] = {
     kind.__name__: kind
     for kind in (
         glm.LinearRegression,
         glm.LogisticRegression,
         glm.ProbitRegression,
         glm.PoissonRegression,
+        MixedRegressor,
+        MixedClassifier,
         GaussianMixture,
         NetworkRegressor,
         NetworkClassifier,
+        BayesianModel,
     )
 }
-_POSTERIORS: dict[str, type[Posterior] | type[MixturePosterior] | type[FittedNetwork]] = {
-    "posterior": Posterior,
-    "mixture": MixturePosterior,
-    "network": FittedNetwork,
-}
-"""Posteriors by the tag that they are written under."""
-_LEFT_OUT = ("random_state", "ledger", "checkpoint")
-
-
-class StoreError(ValueError):
-    """A folder does not hold a whole, unchanged estimator of a known format."""
+_FUNCTIONS = ("log_likelihood", "mean", "sample")
+_LEFT_OUT = ("random_state", "ledger", "checkpoint", *_FUNCTIONS)
+_KEPT = ("_layout",)
+"""Learned without a name that ends in an underscore: where the parameters of a `BayesianModel` are."""
 
 
 def save(
@@ -88,6 +80,7 @@ def save(
     Examples
     --------
     >>> import tempfile
+    >>> import numpy as np
     >>> X = np.linspace(-1, 1, 50)[:, None]
     >>> model = glm.LinearRegression(private=False).fit(X, 2 * X[:, 0])
     >>> folder = tempfile.mkdtemp()
@@ -103,15 +96,18 @@ def save(
     learned = {
         name: value
         for name, value in vars(estimator).items()
-        if name.endswith("_") and not name.startswith("_")
+        if (name.endswith("_") and not name.startswith("_")) or name in _KEPT
     }
     statement = getattr(estimator, "privacy_", None)
     content = {
         "format": FORMAT,
         "estimator": kind,
-        "parameters": {name: _pack(parameters[name]) for name in parameters if name not in _LEFT_OUT},
-        "learned": {name: _pack(value) for name, value in learned.items()},
+        "parameters": {name: pack(parameters[name]) for name in parameters if name not in _LEFT_OUT},
+        "learned": {name: pack(value) for name, value in learned.items()},
     }
+    functions = [name for name in _FUNCTIONS if parameters.get(name) is not None]
+    if functions:
+        content["functions"] = functions
     privacy = {"private": False} if statement is None else {"private": True} | statement.to_dict()
     privacy |= charged or {}
     files = {POSTERIOR: _json(content), PRIVACY: _json(privacy), **(extra or {})}
@@ -140,9 +136,13 @@ def load(folder: str | os.PathLike[str]) -> Estimator:
         content = json.loads(texts[POSTERIOR])
         _check_format(folder, content["format"])
         kind = KINDS[content["estimator"]]
-        estimator = kind(**{name: _unpack(value) for name, value in content["parameters"].items()})
+        parameters: dict[str, Any] = {name: unpack(part) for name, part in content["parameters"].items()}
+        # What a model offers depends on which functions it has; without a log-likelihood it says so itself.
+        absent = set(content.get("functions", ())) & {"mean", "sample"}
+        parameters.update({name: Missing(name) for name in absent})
+        estimator = kind(**parameters)
         for name, value in content["learned"].items():
-            setattr(estimator, name, _unpack(value))
+            setattr(estimator, name, unpack(value))
         check_is_fitted(estimator)
     except StoreError:
         raise
@@ -197,54 +197,6 @@ def _check_format(folder: Path, version: Any) -> None:
     raise StoreError(
         f"{folder} has the format {version!r}, which no version of dpsep writes; restore the folder."
     )
-
-
-def _pack(value: Any) -> Any:
-    """Write a value in JSON's types; what JSON has no type for becomes a table with one tag."""
-    if value is None or isinstance(value, bool | int | str):
-        return value
-    if isinstance(value, float) and not isinstance(value, np.generic):
-        return value if math.isfinite(value) else {"float": repr(value)}
-    for tag, kind in _POSTERIORS.items():
-        if isinstance(value, kind):
-            return {tag: {name: _pack(part) for name, part in value._asdict().items()}}
-    if isinstance(value, PrivacyStatement):
-        return {"statement": value.to_dict()}
-    if isinstance(value, Sampling):
-        fields = dataclasses.asdict(cast(Any, value))
-        return {"sampling": type(value).__name__, "fields": fields}
-    if isinstance(value, tuple):
-        return {"tuple": [_pack(part) for part in value]}
-    if isinstance(value, list):
-        return [_pack(part) for part in value]
-    array = np.asarray(value)
-    if array.dtype.kind not in "biufUO":
-        raise StoreError(f"cannot save a value of type {type(value).__name__}: it has no place in JSON.")
-    cells = [_pack(cell) for cell in array.reshape(-1).tolist()]
-    return {"array": cells, "type": array.dtype.str, "shape": list(array.shape)}
-
-
-def _unpack(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_unpack(part) for part in value]
-    if not isinstance(value, dict):
-        return value
-    if "float" in value:
-        return float(value["float"])
-    if "tuple" in value:
-        return tuple(_unpack(part) for part in value["tuple"])
-    for tag, kind in _POSTERIORS.items():
-        if tag in value:
-            return kind(**{name: _unpack(part) for name, part in value[tag].items()})
-    if "statement" in value:
-        return PrivacyStatement(**value["statement"] | {"leaks": tuple(value["statement"]["leaks"])})
-    if "sampling" in value:
-        scheme: Callable[..., Sampling] = getattr(sampling, value["sampling"])
-        if not (isinstance(scheme, type) and issubclass(scheme, Sampling)):
-            raise ValueError("not a sampling scheme")
-        return scheme(**value["fields"])
-    cells = [_unpack(cell) for cell in value["array"]]
-    return np.array(cells, dtype=np.dtype(value["type"])).reshape(value["shape"])
 
 
 def _json(content: Any) -> str:

@@ -97,16 +97,10 @@ def _names(schema: Schema) -> list[str]:
 
 
 def note_schema(schema: Schema, leaks: Leaks) -> None:
-    """Warn of what a schema says about itself and about whose rows they are."""
+    """Warn of what a schema says about itself."""
     if schema.looked:
         leaks.add(
             "the schema was drafted by looking at the table's values",
             "Write into it what you know without the data and take 'looked' out, or draft it privately with "
             "'dpsep schema TABLE --epsilon E'.",
-        )
-    if schema.unit is not None:
-        leaks.add(
-            f"what all rows of one {schema.unit!r} tell together (each row alone is protected)",
-            "One with k rows has k times this epsilon: keep one row of each, or take 'unit' out of the "
-            "schema if each has one.",
         )

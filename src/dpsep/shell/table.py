@@ -22,6 +22,7 @@ from dpsep.data.files import find_source
 from dpsep.data.frames import unknown_column
 from dpsep.shell.errors import CallError
 from dpsep.shell.overlay import Leaks, note_schema, parse_bounds, parse_classes, with_target
+from dpsep.shell.units import labels_of, settle_unit
 
 __all__ = ["MODELS", "Inputs", "Leaks", "read_inputs", "target_of"]
 
@@ -56,6 +57,10 @@ class Inputs(NamedTuple):
         The number columns without bounds.
     left_out
         The target of the user's schema, where a mixture leaves it out.
+    unit
+        Of a mixed model: whose privacy is counted, ``"record"`` or ``"group"``; None of other models.
+    groups
+        Of a mixed model: the label of each row, None or -1 where it is missing or undeclared.
     """
 
     model: str
@@ -66,6 +71,8 @@ class Inputs(NamedTuple):
     target_bounds: tuple[float, float] | None
     unbounded: tuple[str, ...]
     left_out: str | None = None
+    unit: str | None = None
+    groups: Any = None
 
     @property
     def classes(self) -> list[str] | None:
@@ -87,6 +94,7 @@ def read_inputs(
     classes: str | None = None,
     drop: Sequence[str] = (),
     format: str | None = None,
+    unit: str | None = None,
 ) -> Inputs:
     """Read a table and settle what is predicted from what, and how."""
     source = find_source(table)
@@ -95,17 +103,7 @@ def read_inputs(
     if mixture:
         _refuse_target(target, classes)
     left_out = None
-    if schema is not None:
-        declared = Schema.read(schema)
-        declared = declared.drop(*drop) if drop else declared
-        left_out = declared.target if mixture else None
-        declared = _numbers_of(declared) if mixture else with_target(declared, target, labels)
-        note_schema(declared, leaks)
-        frame = read_table(source, format, schema=declared)
-        for name in (declared.target, declared.unit):
-            if name is not None and name not in frame.columns:
-                raise CallError(f"{source.label}: {unknown_column(name, frame.columns)}")
-    else:
+    if schema is None:
         frame = read_table(source, format)
         declared = _number_types(frame, drop) if mixture else _from_types(frame, target, labels, drop, model)
         if (format or source.format) == "csv":
@@ -113,11 +111,25 @@ def read_inputs(
                 "the column types of the text file were guessed from its values",
                 f"Declare them: 'dpsep schema {table} --out schema.toml' drafts a schema for --schema.",
             )
-    chosen = model if mixture else _model(model, declared)
+        chosen = model if mixture else _model(model, declared)
+        counted = settle_unit(declared, chosen, unit, leaks)
+    else:
+        declared = Schema.read(schema)
+        declared = declared.drop(*drop) if drop else declared
+        left_out = declared.target if mixture else None
+        declared = _numbers_of(declared) if mixture else with_target(declared, target, labels)
+        note_schema(declared, leaks)
+        chosen = model if mixture else _model(model, declared)
+        counted = settle_unit(declared, chosen, unit, leaks)
+        frame = read_table(source, format, schema=declared)
+        for name in (declared.target, declared.unit):
+            if name is not None and name not in frame.columns:
+                raise CallError(f"{source.label}: {unknown_column(name, frame.columns)}")
     if chosen in CLASSIFIERS:
         declared = _with_classes(declared, frame, leaks)
     declared = parse_bounds(bounds, declared)
     answers = None if declared.target is None else target_of(frame, declared)
+    groups = None if counted is None else labels_of(frame, declared)
     matrix, names = encode(frame, declared)
     del frame  # as large as the matrix, and not needed any more
     low, high = encoded_bounds(declared)
@@ -134,6 +146,8 @@ def read_inputs(
             column.name for column in declared.features if column.kind == "number" and column.bounds is None
         ),
         left_out=left_out,
+        unit=counted,
+        groups=groups,
     )
 
 
