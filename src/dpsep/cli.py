@@ -58,6 +58,13 @@ class Relation(StrEnum):
     replace_one = "replace-one"
 
 
+class Unit(StrEnum):
+    """Whose privacy is counted."""
+
+    record = "record"
+    group = "group"
+
+
 class Format(StrEnum):
     """Formats of tables."""
 
@@ -179,6 +186,17 @@ def fit(
     ] = None,
     wait: Wait = 30.0,
     relation: Annotated[Relation, typer.Option(help="Neighbouring data sets.")] = Relation.zero_out,
+    unit: Annotated[
+        Unit | None,
+        typer.Option(
+            help="With a schema that declares a unit: protect all of its rows together (group, the default) "
+            "or each row (record)."
+        ),
+    ] = None,
+    slopes: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN[,COLUMN...]", help="Columns whose slopes vary by unit."),
+    ] = None,
     public_test: Annotated[
         str | None,
         typer.Option(metavar="TABLE", help="Write metrics on this table, whose rows you declare public."),
@@ -220,6 +238,8 @@ def fit(
             ledger=ledger,
             wait=wait,
             relation=relation.value,
+            unit=None if unit is None else unit.value,
+            slopes=slopes,
             public_test=public_test,
             metrics_epsilon=metrics_epsilon,
             holdout=holdout,
@@ -347,12 +367,15 @@ def create(
     delta: Annotated[float, typer.Option(help="Its delta.")],
     relation: Annotated[Relation, typer.Option(help="Neighbouring data sets.")] = Relation.zero_out,
     rule: Annotated[Rule, typer.Option(help="How charges add up.")] = Rule.sum,
+    unit: Annotated[
+        Unit, typer.Option(help="Whose budget: each row's, or all rows' of one unit of a schema (group).")
+    ] = Unit.record,
     as_json: Json = False,
 ) -> None:
     """Make a ledger with a budget that cannot be changed later."""
     from dpsep.shell import ledger as work
 
-    work.create(path, epsilon, delta, relation.value, rule.value, as_json=as_json)
+    work.create(path, epsilon, delta, relation.value, rule.value, unit.value, as_json=as_json)
 
 
 @ledger_app.command()

@@ -13,7 +13,7 @@ import pytest
 from dpsep import BayesianModel, Ledger, Linear, Normal, OverBudget
 from dpsep.audit import neighbours_of, replay
 from dpsep.estimators import custom, linked_run, run
-from dpsep.models.linked import LinkedContribution
+from dpsep.models.frozen import FrozenContribution
 from dpsep.privacy.mechanism import Schedule
 
 RECORDS, STEPS, EACH = 48, 3, 8
@@ -112,15 +112,15 @@ def test_a_fit_whose_public_values_look_at_the_data_is_caught(monkeypatch: pytes
 
 def test_a_contribution_that_sees_other_records_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     X, y = table()
-    honest = LinkedContribution.__call__
+    honest = FrozenContribution.__call__
 
     def mixing(self: Any, public: Any, chunk: Any) -> Any:
         mean, precision = honest(self, public, chunk)
         return mean + jnp.nansum(mean, axis=0), precision
 
-    monkeypatch.setattr(LinkedContribution, "__call__", mixing)
+    monkeypatch.setattr(FrozenContribution, "__call__", mixing)
     # A function of its own, so that nothing compiled before or after has to do with the broken class.
-    broken = maker("labels", log_likelihood=lambda params, record: logistic(params, record))
+    broken = maker("labels", log_likelihood=lambda params, record: 1.5 * logistic(params, record))
     report = replay(broken, X, y, neighbours_of(X, y, 2))
     assert any("times as far" in one.what for one in report.differences)
 

@@ -1,6 +1,5 @@
 """Neighbours of a small table under private mixtures: only the sums may see them, and those by little."""
 
-import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import lru_cache
@@ -15,7 +14,7 @@ from dpsep import GaussianMixture
 from dpsep.audit import neighbours_of, replay
 from dpsep.audit.replay import record
 from dpsep.estimators import mixture, mixture_run
-from dpsep.inference import components, sketch
+from dpsep.inference import sketch
 from dpsep.privacy.grid import Block
 from dpsep.privacy.ledger import Ledger
 from dpsep.privacy.mechanism import Schedule
@@ -55,7 +54,6 @@ def _quick() -> Iterator[None]:
         )
         patch.setattr(Schedule, "epsilon", lru_cache(Schedule.epsilon))
         patch.setattr(sketch, "RESTARTS", 2)
-        patch.setattr(components, "threadpool_limits", lambda _: contextlib.nullcontext())
         yield
 
 

@@ -1,6 +1,5 @@
 """Updates of a mixture's components: fixed points by other routes, noise, and what noise must not break."""
 
-import contextlib
 import math
 from typing import Any, NamedTuple
 
@@ -259,7 +258,6 @@ def test_counts_and_means_are_running_means_of_releases() -> None:
 def test_noise_that_is_carried_is_the_covariance_of_the_mean_over_seeds(
     sampling: Sampling, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(components, "threadpool_limits", lambda _: contextlib.nullcontext())
     x, chosen = table(1, 400, apart=2.5), settings(variances="spherical")
     blocks = blocks_of(2, 2, "spherical", missing=True, margin=3.0, clip=2.0)
     gate: Any = OpenGate((x,), blocks, LocalFactors("spherical"))

@@ -12,7 +12,6 @@ import pytest
 from dpsep.families import Gaussian
 from dpsep.models.glm import Columns, GLMContribution, Public
 from dpsep.models.linked import (
-    LinkedContribution,
     LinkedModel,
     LinkedPublic,
     View,
@@ -21,6 +20,7 @@ from dpsep.models.linked import (
     log_predictive,
     predictor_moments,
     triangle,
+    unit_contribution,
 )
 from dpsep.models.logistic import LogisticLikelihood
 
@@ -53,7 +53,7 @@ class Units:
 
 def contribution_of(model: Units) -> Any:
     """The contribution under test, compiled."""
-    return jax.jit(LinkedContribution(model))
+    return jax.jit(lambda public, chunk: jax.vmap(lambda unit: unit_contribution(model, public, unit))(chunk))
 
 
 def logistic(z: jax.Array, y: jax.Array) -> jax.Array:

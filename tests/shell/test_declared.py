@@ -84,21 +84,24 @@ def test_the_shape_of_a_private_fit_does_not_depend_on_whether_cells_are_missing
 
 
 def test_a_unit_is_left_out_of_the_features_and_warned_of(tmp_path: Path) -> None:
-    table = write_csv(tmp_path / "t.csv", some("a y") | {"patient": np.arange(400) // 2})
-    text = 'unit = "patient"\nrows_per_unit = 2\n' + RULES.replace('na = ["-9"]', "").split("[[columns]]")[0]
+    table = write_csv(tmp_path / "t.csv", some("a y") | {"patient": np.arange(400) // 40})
+    text = (
+        'unit = "patient"\ngroups = 10\nrows_per_unit = 2\n'
+        + RULES.replace('na = ["-9"]', "").split("[[columns]]")[0]
+    )
     columns = '[[columns]]\nname = "{}"\nkind = "number"\nbounds = [-4, 4]\n'
     (tmp_path / "s.toml").write_text(text + columns.format("a") + columns.format("y"))
-    options = ("--schema", tmp_path / "s.toml", "--epsilon", 1)
+    options = ("--schema", tmp_path / "s.toml", "--epsilon", 1, "--unit", "record")
     done = call("fit", table, *options, "--out", tmp_path / "run", "--json")
     assert done.exit_code == 0, done.output
     document = json.loads(done.stdout)
-    assert [row["name"] for row in document["summary"]] == ["intercept", "a"]
-    (warning,) = document["warnings"]
+    assert [row["name"] for row in document["summary"]] == ["intercept", "a", "sd(intercept)"]
+    warning = document["warnings"][0]
     assert "all rows of one 'patient' tell together" in warning
     assert "k times this epsilon" in warning
     assert "'patient'" in (tmp_path / "run" / "privacy.txt").read_text()
     stored = Schema.read(tmp_path / "run" / "schema.toml")
-    assert (stored.unit, stored.rows_per_unit) == ("patient", 2)
+    assert (stored.unit, stored.groups, stored.rows_per_unit) == ("patient", 10, 2)
     assert_refused(call("fit", table, *options, "--out", tmp_path / "x", "--strict"), "patient")
     assert call("predict", tmp_path / "run", write_csv(tmp_path / "n.csv", some("a"))).exit_code == 0
     bare = write_csv(tmp_path / "bare.csv", some("a y"))

@@ -65,6 +65,16 @@ def test_terms_that_make_no_sense_are_refused(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_ledger_counts_rows_or_whole_units(tmp_path: Path) -> None:
+    terms = ("--epsilon", 1, "--delta", 1e-5, "--json")
+    for path, option, unit in (("a.db", (), "record"), ("b.db", ("--unit", "group"), "group")):
+        assert json.loads(call("ledger", "create", tmp_path / path, *terms, *option).stdout)["unit"] == unit
+    table = write_csv(tmp_path / "t.csv", some("a b"))
+    done = call("schema", table, "--epsilon", 0.5, "--ledger", tmp_path / "b.db")
+    assert_refused(done, "counts whole units (--unit group), and this command protects single rows")
+    assert Ledger(tmp_path / "b.db").spent().epsilon == 0.0
+
+
 def test_a_ledger_that_exists_is_not_made_again(tmp_path: Path) -> None:
     Ledger(tmp_path / "study.db", epsilon=1.0, delta=1e-5)
     assert_refused(call("ledger", "create", tmp_path / "study.db", "--epsilon", 9, "--delta", 1e-5), "exists")

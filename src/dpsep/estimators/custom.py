@@ -6,7 +6,6 @@ shapes and no records, and so are its derivatives, which local factors are made 
 them calls back into Python, or if it says itself what it does with many records at once.
 """
 
-import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Literal, Self, cast
@@ -18,7 +17,6 @@ from sklearn.utils import ClassifierTags, RegressorTags
 
 from dpsep.data import as_matrix
 from dpsep.estimators.custom_parts import (
-    check_traced,
     information,
     longest_step,
     rule_for,
@@ -42,7 +40,7 @@ from dpsep.estimators.structure import (
     structure_of,
     structure_of_table,
 )
-from dpsep.models.custom import CustomModel, Linear, Place, Record, arrange, weight_names
+from dpsep.models.custom import CustomModel, Linear, Place, Record, arrange, check_pure, weight_names
 from dpsep.privacy.checkpoint import Checkpoint
 from dpsep.privacy.ledger import Ledger, as_ledger
 from dpsep.privacy.mechanism import Relation
@@ -245,7 +243,7 @@ class BayesianModel(CustomPredictions):
         return replace(model, factors=rule_for(self.factors, model.numbers), rule=rule)
 
     def _task(self, shape: Structure, model: CustomModel) -> LinkedTask:
-        text = check_traced(model, shape.features)
+        check_pure(model, shape.features)
         layout, mean, sd = arrange(self.links, self.prior, *shape[1:])
         return LinkedTask(
             model=model,
@@ -258,11 +256,8 @@ class BayesianModel(CustomPredictions):
             clip=None if self.clip is None else float(self.clip),
             steps=None if self.steps is None else int(self.steps),
             step=longest_step(layout, len(mean)),
-            identity=[
-                hashlib.sha256(text.encode()).hexdigest(),
-                model.factors,
-                "" if self.classes is None else coding(self),
-            ],
+            coding="" if self.classes is None else coding(self),
+            shapes=((shape.features,), ()),
         )
 
     def _feature_scaling(self, layout: tuple[Place, ...], columns: int) -> Scaling | None:

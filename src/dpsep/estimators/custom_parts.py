@@ -2,13 +2,11 @@
 
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import block_diag
 
-from dpsep.models.custom import CustomModel, Place, Record, check_pure
+from dpsep.models.custom import Place
 from dpsep.models.glm import Columns
 from dpsep.models.logistic import LogisticLikelihood
 from dpsep.models.sites import Factors, choose
@@ -38,24 +36,6 @@ def rule_for(factors: str, count: int) -> Factors:
             "'laplace', or put linear predictors into links=."
         )
     return choose(factors, count)
-
-
-def check_traced(model: CustomModel, columns: int) -> str:
-    """Refuse what is not a pure function of one record; return what was traced, as text."""
-    log_likelihood = model.log_likelihood
-    text = check_pure(log_likelihood, model, columns)
-    if "custom_vmap_call" in text:
-        raise ValueError(
-            "log_likelihood uses jax.custom_batching.custom_vmap, whose rule sees many records at once; "
-            "remove it."
-        )
-
-    def bend(params: dict[str, Any], record: Record) -> Any:
-        second = jax.hessian(lambda inner: jnp.sum(log_likelihood(inner, record)))(params)
-        return sum(jnp.sum(leaf) for leaf in jax.tree.leaves(second))
-
-    check_pure(bend, model, columns)
-    return text
 
 
 def through_zero(layout: tuple[Place, ...]) -> bool:

@@ -24,8 +24,9 @@ from dpsep.estimators.resume import KeptGate
 from dpsep.estimators.run import design_schedule
 from dpsep.families import Gaussian
 from dpsep.inference import adf, ep, linked, nuts, stable
+from dpsep.models.frozen import FrozenContribution, freeze
 from dpsep.models.glm import Columns
-from dpsep.models.linked import LinkedContribution, LinkedModel, Units, log_joint
+from dpsep.models.linked import LinkedModel, Units, log_joint
 from dpsep.privacy.checkpoint import Checkpoint
 from dpsep.privacy.gate import Gate, Records, check_blocks
 from dpsep.privacy.grid import Block
@@ -58,8 +59,10 @@ class LinkedTask(NamedTuple):
         Declared; None where it is to be found privately (or, without privacy, from the data).
     clip, steps
         As asked for; None for the defaults.
-    identity
-        The model in words: a resumed run must be of the same one.
+    coding
+        How labels and groups are coded, in words: a resumed run must code them alike.
+    shapes
+        Of the arrays of one unit; the first ends with the number of columns.
     unit
         Whose privacy is counted.
     scaling_records
@@ -68,6 +71,8 @@ class LinkedTask(NamedTuple):
         How much noise a larger clip may cost (`dpsep.estimators.plan`).
     room
         Least multiple for the precision's clip.
+    parts
+        Weights of one kind, whose precisions are guessed together (`dpsep.inference.stable`).
     step
         Most that each weight may move in a step; None for no such bound.
     """
@@ -81,11 +86,13 @@ class LinkedTask(NamedTuple):
     outcome_scaling: Scaling | None
     clip: float | None
     steps: int | None
-    identity: Any
+    coding: str
+    shapes: tuple[tuple[int, ...], ...]
     unit: str = "record"
     scaling_records: Callable[[Records], Records] = lambda arrays: arrays
     reach: float = 0.85
-    room: float = 1.5
+    room: float = 1.2
+    parts: NDArray[np.int64] | None = None
     step: Array | None = None
 
     @property
@@ -125,6 +132,7 @@ def fit_private(
     on_step: Callable[[int, int], None] | None = None,
 ) -> tuple[LinkedResult, Spend]:
     """Charge, then fit; nothing is read before the charge is durable."""
+    contribution = _frozen(task, private=True)
     schedule, chosen = design_schedule(task, epsilon, delta, relation, sampling)
     blocks = _blocks(task, chosen)
     check_blocks(schedule.parts[-1], blocks)
@@ -136,7 +144,6 @@ def fit_private(
             task.feature_scaling, task.outcome_scaling, task.scaling_records(arrays), run
         )
         settings = _settings(task, features, outcome, chosen.warmup)
-        contribution = LinkedContribution(task.model)
         gate = Gate(arrays, run.schedule.parts[-1], blocks, contribution, run.permit, stream=run.stream)
         state = linked.run(KeptGate(gate, run.saved, on_step), settings, chosen.steps)
         return _result(settings, state), source
@@ -145,7 +152,7 @@ def fit_private(
         work,
         schedule,
         delta,
-        fingerprint_of(schedule, delta, _public(task)),
+        fingerprint_of(schedule, delta, _public(task, contribution.digest)),
         ledger=ledger,
         checkpoint=checkpoint,
         seed=seed,
@@ -160,7 +167,7 @@ def fit_open(task: LinkedTask, records: Records, method: str, seed: int | None) 
     settings = _settings(task, features, outcome, 0)
     fixed = None
     if method in ("sep", "nuts"):
-        gate = OpenGate(records, _blocks(task, _open_plan(task)), LinkedContribution(task.model))
+        gate = OpenGate(records, _blocks(task, _open_plan(task)), _frozen(task, private=False))
         fixed = _result(settings, linked.run(gate, settings, task.steps or 200, 1e-8))
         if method == "sep":
             return fixed
@@ -235,6 +242,8 @@ def _settings(task: LinkedTask, features: Columns, outcome: Columns, warmup: int
         cap=2.0 * math.sqrt(task.records * information),
         reach=task.step,
         least=0.05,
+        hindsight=True,
+        parts=task.parts,
     )
 
 
@@ -261,10 +270,15 @@ def _result(settings: stable.Settings, state: stable.State) -> LinkedResult:
     return LinkedResult(state.mean, covariance, extra, settings.features, settings.outcome, state.step)
 
 
-def _public(task: LinkedTask) -> Any:
+def _frozen(task: LinkedTask, *, private: bool) -> FrozenContribution:
+    return freeze(task.model, task.shapes[0][-1], task.shapes, private=private)
+
+
+def _public(task: LinkedTask, program: str) -> Any:
     scalings = (task.feature_scaling, task.outcome_scaling)
     return {
-        "identity": task.identity,
+        "program": program,
+        "coding": task.coding,
         "unit": task.unit,
         "records": task.records,
         "prior": [task.prior_mean.tolist(), task.prior_sd.tolist()],

@@ -285,8 +285,8 @@ class MixedClassifier(ClassifierMixin, MixedEstimator):
     def _outcome_scaling(self) -> Scaling | None:
         return no_scaling(1)
 
-    def _warn_of_leaks(self, shape: Structure, y: Any) -> None:
-        super()._warn_of_leaks(shape, y)
+    def _warn_of_leaks(self, shape: Structure, y: Any, groups: Any) -> None:
+        super()._warn_of_leaks(shape, y, groups)
         self.classes_ = declared_classes(self.classes, y, private=self.private, strict=self.strict)
 
     def _target(self, y: Any) -> Array:

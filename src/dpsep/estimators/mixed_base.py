@@ -139,14 +139,15 @@ class MixedEstimator(MixedPredictions):
         y
             Target, one value a row.
         groups
-            Group of each row. Left out: all rows are of one group, or with ``unit="group"`` each is its own.
+            Group of each row. Left out: all rows are of one group. With ``unit="group"`` it is needed;
+            without privacy, each row is its own if it is left out.
         on_step
             Called with the number of releases made and their total, for progress bars.
         """
         self._check_parameters()
         shape = self._structure(X, y, groups)
         effects = self._effects(shape)
-        leaks = self._collect_leaks(lambda: self._warn_of_leaks(shape, y))
+        leaks = self._collect_leaks(lambda: self._warn_of_leaks(shape, y, groups))
         self._keep_names(shape)
         if not self.private:
             check_cells(X)
@@ -206,23 +207,30 @@ class MixedEstimator(MixedPredictions):
         """Return the table's shape, with units as records, and settle the groups."""
         shape = structure_of(X, y) if self.unit == "record" else structure_of_groups(X, y)
         rows = table_shape(X)[0]
-        if groups is not None and shape_of(groups) != (rows,):
-            raise ValueError(f"groups has shape {shape_of(groups)}; it must hold one label a row of X.")
+        if groups is not None and _length(groups) != rows:
+            raise ValueError("groups and X differ in their number of rows; groups must hold one label a row.")
+        if self.private and self.unit == "group" and isinstance(X, list | tuple):
+            raise ValueError(
+                "with unit='group' X must be an array or a frame: a list has no columns but those of its "
+                "first row, which belongs to one group."
+            )
         self.groups_ = self._labels(groups, rows)
         if self.unit == "record":
             return shape
-        if self._rows_missing(groups):
+        if self.rows_per_group is None and groups is not None:
             raise ValueError("unit='group' needs rows_per_group, a public cap on the rows of a group.")
         return shape._replace(records=len(self.groups_))
-
-    def _rows_missing(self, groups: Groups) -> bool:
-        return self.rows_per_group is None and groups is not None
 
     def _rows(self) -> int:
         return 1 if self.rows_per_group is None else int(self.rows_per_group)
 
     def _labels(self, groups: Groups, rows: int) -> NDArray[Any]:
         if groups is None:
+            if self.unit == "group" and self.private:
+                raise ValueError(
+                    "unit='group' protects whole groups, and fit was not told which rows belong together: "
+                    "give fit(X, y, groups=labels). Where each row is its own group, number the rows."
+                )
             return np.arange(1 if self.unit == "record" else rows)
         if self.groups is None:
             if self.private:
@@ -268,10 +276,12 @@ class MixedEstimator(MixedPredictions):
     def _learned_noise(self) -> bool:
         return False
 
-    def _warn_of_leaks(self, shape: Structure, y: Any) -> None:
+    def _warn_of_leaks(self, shape: Structure, y: Any, groups: Groups) -> None:
         if not self._classifier:
             check_numbers(y)
         self._warn_of_container(y)
+        if groups is not None:
+            self._warn_of_container(groups)
         self._warn_of_settings(shape)
 
     # The two kinds of fit.
@@ -316,7 +326,7 @@ class MixedEstimator(MixedPredictions):
             curvature=float(getattr(likelihood, "curvature_guess", 4.0)),
             cap=2.0,
             reach=self._reach(),
-            room=1.5,
+            room=1.2,
         )
         grouped = GroupedTask(task, effects, len(self.groups_), self._coding())
         if self.private:
@@ -414,3 +424,11 @@ class MixedEstimator(MixedPredictions):
         sd = np.sqrt(np.diagonal(self.weights_covariance_))
         both = np.stack([self.weights_mean_, sd], -1)[effects.fixed :]
         self.random_effects_ = both.reshape(len(self.groups_), effects.random, 2)
+
+
+def _length(groups: Groups) -> int:
+    """Number of labels; of a list without a look at its cells."""
+    if isinstance(groups, list | tuple):
+        return len(groups)
+    shape = shape_of(groups)
+    return shape[0] if shape[1:] in ((), (1,)) else -1

@@ -6,7 +6,7 @@ slot is a function of that group's own rows, in the table's order; rows beyond t
 groups are dropped. The number of rows of the table is not public here, and nothing depends on it.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,7 +89,7 @@ def group_task(
     clip: float | None,
     steps: int | None,
     reach: float,
-    coding: Any,
+    coding: str,
 ) -> LinkedTask:
     """Describe a fit with groups as units."""
     model = GroupModel(effects, likelihood)
@@ -121,10 +121,18 @@ def group_task(
         outcome_scaling=outcome,
         clip=clip,
         steps=steps,
-        identity=[repr(effects), repr(likelihood), rows, coding],
+        coding=coding,
+        shapes=((rows, effects.features), (rows,)),
         unit="group",
         scaling_records=first_rows,
         reach=reach,
+        parts=np.concatenate(
+            [
+                np.full(effects.fixed - effects.features, 1),
+                np.zeros(effects.features, np.int64),
+                np.full(effects.components + noise, 1 + int(effects.intercept)),
+            ]
+        ),
         step=np.concatenate([np.full(effects.fixed, np.inf), np.full(effects.components + noise, _STEP)]),
     )
 

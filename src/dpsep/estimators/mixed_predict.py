@@ -87,8 +87,9 @@ class MixedPredictions(LinearDraws):
         )
 
     def _scaled(self, X: Any) -> Array:
+        matrix = self._new_rows(X)
         low, high, centre, scale = self.column_maps_
-        return (np.clip(self._new_rows(X), low, high) - centre) / scale
+        return (np.clip(matrix, low, high) - centre) / scale
 
     def _predictor(self, X: Any, groups: Groups = None) -> tuple[Array, Array]:
         """Mean and variance of each row's predictor: of a known group by its effects, else of a new one."""

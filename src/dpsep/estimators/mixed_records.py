@@ -196,6 +196,13 @@ def _noise_ratio(settings: stable.Settings, state: stable.State, records: int) -
     return (1.0 - leverage) / (1.0 + leverage)
 
 
+def _parts(effects: Effects, groups: int) -> NDArray[np.int64]:
+    """Weights of one kind: those that do not vary by group, then each varying one in all groups."""
+    alone = np.zeros(len(effects.alone), np.int64)
+    first = int(len(alone) > 0)
+    return np.concatenate([alone, np.tile(first + np.arange(effects.random), groups)])
+
+
 def _prior(grouped: GroupedTask) -> Prior:
     scale, effects = grouped.task.prior_scale, grouped.effects
     fixed = np.full(effects.fixed, scale**2)
@@ -229,6 +236,8 @@ def _settings(
         noise=Gamma(np.asarray(0.0), np.asarray(1e-3)) if learned else None,  # pyright: ignore[reportArgumentType]
         noise_guess=task.curvature if learned else 1.0,
         warmup=warmup,
+        hindsight=True,
+        parts=_parts(effects, grouped.groups),
         cap=math.inf if learned else task.cap * math.sqrt(task.records * task.curvature),
     )
     return _with_spread(settings, prior, spread)

@@ -98,7 +98,9 @@ class PosteriorDraws(PrivateEstimator):
             low = cast(Any, self).predict_proba(X)[:, 0]
             return np.where(target > 0, low, 0.0), np.where(target > 0, 1.0, low)
         if self._counts():
-            return counts_below(mean, variance, target - 1.0), counts_below(mean, variance, target)
+            return counts_below(mean, variance, np.ceil(target) - 1.0), counts_below(
+                mean, variance, np.floor(target)
+            )
         found = self._normal_below(mean, variance, target)
         return found, found
 

@@ -41,9 +41,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
 from dpsep.inference.summed import Summed
+from dpsep.inference.threads import one_thread
 from dpsep.models.components import Public, Variances
 from dpsep.models.glm import Columns
 from dpsep.privacy.grid import Block
@@ -201,10 +201,10 @@ def public_of(settings: Settings, state: State, records: int) -> Public:
 
 def step(gate: Summed, settings: Settings, state: State, gain: float) -> State:
     """One release and the update that follows from it."""
-    with threadpool_limits(1):
+    with one_thread():
         public = public_of(settings, state, gate.records)
     released = gate.release(public)
-    with threadpool_limits(1):
+    with one_thread():
         return update(gate, settings, state, released, gain)
 
 

@@ -19,10 +19,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
 from dpsep.inference import components
 from dpsep.inference.components import Settings, State
+from dpsep.inference.threads import one_thread
 from dpsep.models.glm import Columns
 from dpsep.privacy.grid import Block
 from dpsep.privacy.open_gate import OpenGate
@@ -69,7 +69,7 @@ def propagate(
         return state
     made = min(records, MOST)
     world = _World(settings, state, contribution, blocks, made, records)
-    with threadpool_limits(1):
+    with one_thread():
         covariance = _recursion(world, start, deviations, records / batch, state.step)
     return _with_noise(settings, state, covariance, records / made)
 

@@ -31,10 +31,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_solve, eigh, solve_triangular
-from threadpoolctl import threadpool_limits
 
 from dpsep.families import Gamma, Gaussian
 from dpsep.inference.summed import Summed
+from dpsep.inference.threads import one_thread
 from dpsep.models.glm import Columns, Public
 
 Array = NDArray[Any]
@@ -67,6 +67,12 @@ class Settings(NamedTuple):
     least
         Without noise: how far the geometry may shrink in a step, as a ratio. For likelihoods that are not
         log-concave, whose released precision need not be positive before the mean is near the fixed point.
+    hindsight
+        Whether all mean parts that count are used again with the latest precision at every step. Where noise
+        hides the precision for long, early steps fall short of the fixed point and their average does, too.
+    parts
+        Part of each weight, 0, 1, ...: the averaged precision is drawn towards the start, scaled part by
+        part, by as much as its noise says (James and Stein). None for not at all.
     """
 
     prior_mean: Array
@@ -81,6 +87,8 @@ class Settings(NamedTuple):
     cap: float = math.inf
     reach: Array | None = None
     least: float = 0.0
+    hindsight: bool = False
+    parts: NDArray[np.int64] | None = None
 
 
 class State(NamedTuple):
@@ -100,6 +108,8 @@ class State(NamedTuple):
         Posterior of the noise precision, and the weight of its average.
     step
         Number of releases used.
+    seen
+        With hindsight: the released mean parts that count.
     """
 
     mean: Array
@@ -111,11 +121,20 @@ class State(NamedTuple):
     noise: Gamma
     noise_weight: float
     step: int
+    seen: tuple["Seen", ...] = ()
 
     @property
     def scale(self) -> float:
         """Expected noise precision."""
         return float(self.noise.mean)
+
+
+class Seen(NamedTuple):
+    """A released mean part, where it was taken, and the inverse of its noise covariance."""
+
+    at: Array
+    gradient: Array
+    weight: Array
 
 
 class Info(NamedTuple):
@@ -138,10 +157,10 @@ def init(settings: Settings) -> State:
 def step(gate: Summed, settings: Settings, state: State) -> tuple[State, Info]:
     """One release, and the update from it."""
     # Threads cost more than they bring on matrices of this size.
-    with threadpool_limits(1, user_api="blas"):
+    with one_thread():
         public, factor = publish(settings, state, gate.records)
     released = gate.release(public)
-    with threadpool_limits(1, user_api="blas"):
+    with one_thread():
         return update(gate, settings, state, factor, released)
 
 
@@ -172,7 +191,7 @@ def update(
     fresh = factor @ (up * released["precision"]) @ factor.T / scale
     blur = (factor @ factor.T) * (deviations["precision"] / scale)
     precision, blur = _average(state, fresh, blur, forget=warm)
-    geometry = _floored(precision, blur, state.geometry, settings)
+    geometry = _floored(_drawn(precision, blur, settings), blur, state.geometry, settings)
     posterior = settings.prior_precision + scale * geometry
     gradient = factor @ (up * released["mean"])
     gradient += settings.prior_precision @ (settings.prior_mean - state.mean)
@@ -183,11 +202,17 @@ def update(
     if settings.reach is not None:
         move /= max(1.0, float(np.max(np.abs(move) / settings.reach)))
     spread = np.linalg.solve(damped, factor) * deviations["mean"]
-    information, target = _filter(state, state.mean + move, spread, forget=forget)
+    seen: tuple[Seen, ...] = ()
+    if settings.hindsight and deviations["mean"] > 0 and not warm:
+        half = solve_triangular(factor, np.eye(len(factor)), lower=True) / deviations["mean"]
+        seen = (*state.seen, Seen(state.mean, gradient, half.T @ half))
+        information, target = _again(posterior, seen)
+    else:
+        information, target = _filter(state, state.mean + move, spread, forget=forget)
     mean = np.linalg.solve(information, target) if deviations["mean"] > 0 else state.mean + move
     noise, weight = _noise(settings, state, released, up, deviations, forget, gate.records)
     moved = float(np.linalg.norm(np.linalg.cholesky(posterior).T @ (mean - state.mean)))
-    after = State(mean, geometry, precision, blur, information, target, noise, weight, state.step + 1)
+    after = State(mean, geometry, precision, blur, information, target, noise, weight, state.step + 1, seen)
     return after, Info(moved)
 
 
@@ -274,6 +299,32 @@ def _floored(precision: Array, blur: Array, before: Array, settings: Settings) -
     return _raised(precision, (lowest + lowest.T) / 2)
 
 
+def _drawn(precision: Array, blur: Array, settings: Settings) -> Array:
+    """Draw an averaged precision towards the start, by as much as its noise says.
+
+    In coordinates whitened by the noise every entry of the triangle has unit variance (off the diagonal one
+    half, twice). There the start, cut into parts, is fitted by least squares; what is left has the noise's
+    d (d + 1) / 2 and, beyond that, what the data say.
+    """
+    if settings.parts is None or not blur.any():
+        return precision
+    factor = np.linalg.cholesky(blur)
+    seen = _whiten(factor, precision)
+    guesses = [
+        _whiten(factor, np.diag(np.where(settings.parts == part, settings.start, 0.0)))
+        for part in range(int(settings.parts.max()) + 1)
+    ]
+    matrix = np.array([[float(np.sum(one * other)) for other in guesses] for one in guesses])
+    sizes = np.linalg.solve(matrix, [float(np.sum(one * seen)) for one in guesses])
+    # A part hidden by noise keeps a tenth of its guess at least: it must stay a precision.
+    guess = sum((max(size, 0.1) * one for size, one in zip(sizes, guesses, strict=True)), np.zeros_like(seen))
+    rest = seen - guess
+    noise, d = float(np.sum(rest**2)), len(blur)
+    keep = max(0.0, 1.0 - d * (d + 1) / 2 / noise) if noise > 0 else 1.0
+    back = factor @ (guess + keep * rest) @ factor.T
+    return (back + back.T) / 2
+
+
 def _raised(precision: Array, lowest: Array) -> Array:
     """Raise the eigenvalues of a matrix relative to another to at least one."""
     factor = np.linalg.cholesky(lowest)
@@ -291,6 +342,18 @@ def _filter(state: State, estimate: Array, spread: Array, *, forget: bool) -> tu
     information = half.T @ half
     keep = 0.0 if forget else 1.0
     return keep * state.information + information, keep * state.target + information @ estimate
+
+
+def _again(posterior: Array, seen: tuple[Seen, ...]) -> tuple[Array, Array]:
+    """Information and information times estimate of the mean, of all mean parts under one precision.
+
+    A mean part g taken at m is Lambda (m* - m) plus noise of covariance C: it says that m* is m + Lambda^-1
+    g, with information Lambda C^-1 Lambda.
+    """
+    weight = sum((one.weight for one in seen), np.zeros_like(posterior))
+    pull = sum((one.weight @ (posterior @ one.at + one.gradient) for one in seen), np.zeros(len(posterior)))
+    information = posterior @ weight @ posterior
+    return (information + information.T) / 2, posterior @ pull
 
 
 def _noise(

@@ -22,7 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 from scipy.optimize import minimize
-from threadpoolctl import threadpool_limits
+
+from dpsep.inference.threads import one_thread
 
 Array = NDArray[np.float64]
 
@@ -84,7 +85,7 @@ class Prior(NamedTuple):
 
 def learn(known: Known, prior: Prior, start: Array) -> Spread:
     """Return the posterior of the spread of random effects, from its mode."""
-    with threadpool_limits(1, user_api="blas"):
+    with one_thread():
         found = minimize(
             lambda log_sd: -_log_posterior(known, prior, log_sd),
             np.clip(start, *_BOUNDS),

@@ -11,7 +11,7 @@ parameters (`dpsep.models.sites`), however many columns there are.
 
 **Privacy.** The function is traced by JAX and mapped over records: it cannot branch on one, and a record's
 value cannot reach another's. What it could do is call back into Python with a value (`jax.debug.print`,
-`jax.pure_callback`); `check_pure` refuses functions that do. *Assumed:* the function holds no data itself.
+`jax.pure_callback`), or mix them by a batching rule of its own; `dpsep.models.frozen` refuses both.
 """
 
 import math
@@ -242,49 +242,27 @@ def weight_names(places: Sequence[Place], columns: Sequence[str]) -> tuple[str, 
     return tuple(names)
 
 
-def check_pure(log_likelihood: Callable[..., Any], model: CustomModel, columns: int) -> str:
-    """Refuse a function that JAX cannot trace to a number, or that calls back into Python.
+def check_pure(model: CustomModel, columns: int) -> None:
+    """Refuse a log-likelihood that JAX cannot trace to one number.
 
-    Returns
-    -------
-    What was traced, as text: it tells one function from another.
+    What it may not hold is looked for later, in all that is computed from it (`dpsep.models.frozen`).
     """
     z = jax.ShapeDtypeStruct((model.numbers,), jnp.float64)
     x, y = jax.ShapeDtypeStruct((columns,), jnp.float64), jax.ShapeDtypeStruct((), jnp.float64)
     try:
         with jax.enable_x64(True):
-            traced, shape = jax.make_jaxpr(
-                lambda z, x, y: log_likelihood(model.params(z), Record(x, y)), return_shape=True
-            )(z, x, y)
+            shape = jax.eval_shape(
+                lambda z, x, y: model.log_likelihood(model.params(z), Record(x, y)), z, x, y
+            )
     except Exception as error:
+        reason = (str(error).splitlines() or [""])[0]
         raise ValueError(
-            f"log_likelihood cannot be traced by JAX ({type(error).__name__}: {str(error).splitlines()[0]}). "
-            "It gets (params, record), must use jax.numpy and may not branch on their values."
+            f"log_likelihood cannot be traced by JAX ({type(error).__name__}: {reason}). It gets (params, "
+            "record), must use jax.numpy and may not branch on their values."
         ) from error
     leaf = jax.tree.leaves(shape)
     if len(leaf) != 1 or math.prod(leaf[0].shape) != 1:
         raise ValueError("log_likelihood must return one number: the log density of one record.")
-    outside = sorted(_callbacks(traced.jaxpr))
-    if outside:
-        raise ValueError(
-            f"log_likelihood calls back into Python ({', '.join(outside)}), which would show it records; "
-            "remove printing and callbacks."
-        )
-    return str(traced)
-
-
-def _callbacks(jaxpr: Any) -> set[str]:
-    found = set()
-    for equation in jaxpr.eqns:
-        name = equation.primitive.name
-        if "callback" in name or "debug" in name or "infeed" in name or "outfeed" in name:
-            found.add(name)
-        for value in equation.params.values():
-            for part in value if isinstance(value, list | tuple) else (value,):
-                inner = getattr(part, "jaxpr", part)
-                if hasattr(inner, "eqns"):
-                    found |= _callbacks(inner)
-    return found
 
 
 def _normal(name: str, given: Any) -> Normal:

@@ -89,27 +89,18 @@ class LinkedPublic(NamedTuple):
     positive: jax.Array
 
 
-@dataclass(frozen=True)
-class LinkedContribution:
-    """Whitened, centred local factors of units: blocks ``mean`` and ``precision`` (its triangle)."""
-
-    model: Units
-
-    def __call__(self, public: LinkedPublic, chunk: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
-        """Return the mean part and the triangle of the precision, one row a unit."""
-        base = public.base
-        # The posterior's mean less the cavity's, in whitened coordinates: L^T (m - m_c).
-        offset = solve_triangular(base.half.T, base.centre - base.cavity_mean, lower=False)
-
-        def one(unit: tuple[jax.Array, ...]) -> tuple[jax.Array, jax.Array]:
-            view = self.model.view(base.features, base.outcome, unit)
-            basis, site = _site(self.model, view, base.half, base.cavity_mean, offset)
-            site = jax.lax.cond(public.positive, positive, lambda same: same, site)
-            mean, precision = _spread(basis, site)
-            good = view.usable
-            return jnp.where(good, mean, jnp.nan), jnp.where(good, triangle(precision), jnp.nan)
-
-        return jax.vmap(one)(chunk)
+def unit_contribution(
+    model: Units, public: LinkedPublic, unit: tuple[jax.Array, ...]
+) -> tuple[jax.Array, jax.Array]:
+    """Whitened, centred local factor of one unit: its mean part, and the triangle of its precision."""
+    base = public.base
+    # The posterior's mean less the cavity's, in whitened coordinates: L^T (m - m_c).
+    offset = solve_triangular(base.half.T, base.centre - base.cavity_mean, lower=False)
+    view = model.view(base.features, base.outcome, unit)
+    basis, site = _site(model, view, base.half, base.cavity_mean, offset)
+    site = jax.lax.cond(public.positive, positive, lambda same: same, site)
+    mean, precision = _spread(basis, site)
+    return jnp.where(view.usable, mean, jnp.nan), jnp.where(view.usable, triangle(precision), jnp.nan)
 
 
 @dataclass(frozen=True)

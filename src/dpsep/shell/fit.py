@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import dpsep
+from dpsep.estimators.plan import WeakBudgetWarning
 from dpsep.estimators.store import save
 from dpsep.privacy.checkpoint import CheckpointError, WriteError
 from dpsep.privacy.leaks import PrivacyLeakWarning
@@ -32,6 +33,7 @@ from dpsep.shell.metrics import (
 )
 from dpsep.shell.screen import print_json, progress, remark, warn
 from dpsep.shell.table import MODELS, Inputs, Leaks, read_inputs
+from dpsep.shell.units import MIXED, check_ledger, parse_slopes
 
 __all__ = ["Request", "run"]
 
@@ -57,6 +59,8 @@ class Request:
     ledger: Path | None = None
     wait: float = 30.0
     relation: Relation = "zero-out"
+    unit: str | None = None
+    slopes: str | None = None
     public_test: str | None = None
     metrics_epsilon: float | None = None
     holdout: float | None = None
@@ -84,6 +88,7 @@ def run(request: Request) -> None:
             warn(message)
         _remarks(request, inputs)
         ledger = None if request.ledger is None else open_ledger(request.ledger, request.wait)
+        check_ledger(ledger, inputs.unit or "record")
         inputs, test = _test_rows(request, inputs, ledger, begun=folder.begun)
         estimator = _estimator(request, inputs, folder, ledger)
         _fit(estimator, inputs, request, folder, leaks)
@@ -132,6 +137,11 @@ def _test_rows(
         return inputs, read_public(request.public_test, inputs)
     if request.metrics_epsilon is None:
         return inputs, None
+    if inputs.unit is not None:
+        raise CallError(
+            f"--metrics-epsilon holds out single rows, and rows of one {inputs.schema.unit!r} belong "
+            "together: whole units would have to be held out. Name rows to test on with --public-test."
+        )
     if not begun:
         check_room(ledger, request.epsilon or 0.0, request.metrics_epsilon, request.delta)
     return hold_out(inputs, 0.2 if request.holdout is None else request.holdout)
@@ -177,6 +187,7 @@ def _inputs(request: Request, leaks: Leaks) -> Inputs:
         classes=request.classes,
         drop=request.drop,
         format=request.format,
+        unit=request.unit,
     )
 
 
@@ -214,6 +225,10 @@ def _estimator(request: Request, inputs: Inputs, folder: RunFolder, ledger: Ledg
         settings["hidden"] = _hidden(request.hidden)
     if inputs.classes is not None:
         settings["classes"] = inputs.classes
+    slopes = parse_slopes(request.slopes, inputs.unit, inputs.features.columns)
+    if inputs.unit is not None:
+        settings |= {"family": inputs.model, "groups": inputs.schema.groups, "unit": inputs.unit}
+        settings |= {"slopes": slopes, "rows_per_group": inputs.schema.rows_per_unit}
     if request.private:
         settings |= {
             "epsilon": request.epsilon,
@@ -222,16 +237,19 @@ def _estimator(request: Request, inputs: Inputs, folder: RunFolder, ledger: Ledg
             "ledger": ledger,
             "checkpoint": folder.checkpoint,
         }
-    return getattr(dpsep, MODELS[inputs.model])(**settings)
+    kinds = MODELS if inputs.unit is None else MIXED
+    return getattr(dpsep, kinds[inputs.model])(**settings)
 
 
 def _fit(estimator: Any, inputs: Inputs, request: Request, folder: RunFolder, leaks: Leaks) -> None:
-    """Fit, and show the estimator's own warnings of leaks as they are."""
+    """Fit, and show the estimator's own warnings of leaks and of a weak budget as they are."""
+    by_group = {} if inputs.unit is None else {"groups": inputs.groups}
     with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", PrivacyLeakWarning)
+        for category in (PrivacyLeakWarning, WeakBudgetWarning):
+            warnings.simplefilter("always", category)
         try:
             with progress("fitting", quiet=request.quiet or request.as_json) as on_step:
-                estimator.fit(inputs.features, inputs.target, on_step=on_step)
+                estimator.fit(inputs.features, inputs.target, on_step=on_step, **by_group)
         except CheckpointError as error:
             raise CallError(
                 f"{str(error).rstrip('.')}. (The checkpoint is in {folder.partial}; --overwrite discards it "
@@ -244,6 +262,7 @@ def _fit(estimator: Any, inputs: Inputs, request: Request, folder: RunFolder, le
     for item in caught:
         if issubclass(item.category, PrivacyLeakWarning):
             leaks.found.append(str(item.message).rstrip("."))
+        if issubclass(item.category, PrivacyLeakWarning | WeakBudgetWarning):
             leaks.warnings.append(str(item.message))
             warn(str(item.message))
         else:
@@ -261,7 +280,7 @@ def _store(
     writer.writeheader()
     writer.writerows(rows)
     extra = {
-        "privacy.txt": plain_words(estimator, metrics),
+        "privacy.txt": plain_words(estimator, inputs, metrics),
         "schema.toml": inputs.schema.to_toml(),
         "summary.csv": summary.getvalue(),
     }

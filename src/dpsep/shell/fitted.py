@@ -13,12 +13,17 @@ from dpsep.shell.table import MODELS, Inputs, Leaks
 __all__ = ["plain_words", "report"]
 
 
-def plain_words(estimator: Any, metrics: Metrics | None) -> str:
+def plain_words(estimator: Any, inputs: Inputs, metrics: Metrics | None) -> str:
     """Return what was guaranteed, in lines of text."""
     if estimator.privacy_ is None:
         text = "NOT PRIVATE. This result was computed without privacy and may give away single records."
     else:
         text = estimator.privacy_.sentence()
+        if inputs.unit == "group":
+            text = (
+                f"{text.removesuffix('.')}. A group is all rows of one {inputs.schema.unit!r}; the first "
+                f"{inputs.schema.rows_per_unit} rows of each were used."
+            )
     if metrics is not None:
         text = f"{text.removesuffix('.')}. {metrics.sentence(estimator.privacy_)}"
     return textwrap.fill(text, 100) + "\n"
@@ -33,6 +38,7 @@ def report(estimator: Any, inputs: Inputs, request: Any, leaks: Leaks, metrics: 
             {
                 "run": str(request.out),
                 "model": inputs.model,
+                **({} if inputs.unit is None else {"by": inputs.schema.unit}),
                 "private": request.private,
                 "privacy": None if estimator.privacy_ is None else estimator.privacy_.to_dict(),
                 "summary": rows,
@@ -47,7 +53,7 @@ def report(estimator: Any, inputs: Inputs, request: Any, leaks: Leaks, metrics: 
     _print_tables(rows, weights, inputs, private=request.private)
     if metrics is not None:
         print_table("Metrics", ("metric", "value", "noise sd"), metrics.rows())
-    print(plain_words(estimator, metrics), end="")
+    print(plain_words(estimator, inputs, metrics), end="")
     print(f"\nWrote {request.out}. Predict with it: dpsep predict {request.out} TABLE")
 
 
@@ -70,7 +76,8 @@ def _print_tables(
         for row in rows
     ]
     if weights is None:
-        print_table(f"{MODELS[inputs.model]} of {inputs.schema.target}", header, cells)
+        by = "" if inputs.unit is None else f", with effects that vary by {inputs.schema.unit}"
+        print_table(f"{MODELS[inputs.model]} of {inputs.schema.target}{by}", header, cells)
     else:
         print_table("Means of the components", header, cells)
         shares = [(str(place), number(weight)) for place, weight in enumerate(weights)]

@@ -22,7 +22,9 @@ def open_ledger(path: Path, wait: float = 30.0) -> Any:
     return Ledger(path, create=False, timeout=wait)
 
 
-def create(path: Path, epsilon: float, delta: float, relation: str, rule: str, *, as_json: bool) -> None:
+def create(
+    path: Path, epsilon: float, delta: float, relation: str, rule: str, unit: str, *, as_json: bool
+) -> None:
     """Make a ledger; one that exists is never touched."""
     from dpsep.privacy.ledger import Ledger
 
@@ -30,7 +32,7 @@ def create(path: Path, epsilon: float, delta: float, relation: str, rule: str, *
         raise CallError(
             f"{path} exists already and is left as it is; 'dpsep ledger show {path}' looks at it."
         )
-    made = Ledger(path, epsilon=epsilon, delta=delta, relation=relation, rule=rule)
+    made = Ledger(path, epsilon=epsilon, delta=delta, relation=relation, unit=unit, rule=rule)
     if as_json:
         print_json(_document(made))
         return

@@ -37,6 +37,7 @@ from dpsep.shell.predict import predictions
 from dpsep.shell.scores import row_scores
 from dpsep.shell.screen import number
 from dpsep.shell.table import Inputs, target_of
+from dpsep.shell.units import labels_of
 
 __all__ = ["check_room", "hold_out", "private_metrics", "public_metrics", "read_public"]
 
@@ -125,12 +126,14 @@ def read_public(table: str, inputs: Inputs) -> Inputs:
             f"{table} has no row without missing or undeclared cells, so there is nothing to score."
         )
     target = None if schema.target is None else target_of(frame, schema)
-    return inputs._replace(features=pl.DataFrame(matrix, schema=list(names)), target=target)
+    known = inputs.unit == "record" and schema.unit in frame.columns
+    groups = labels_of(frame, schema) if known else None
+    return inputs._replace(features=pl.DataFrame(matrix, schema=list(names)), target=target, groups=groups)
 
 
 def public_metrics(estimator: Estimator, inputs: Inputs) -> Metrics:
     """Score rows that are public."""
-    scores = row_scores(estimator, inputs.features, inputs.target)
+    scores = row_scores(estimator, inputs.features, inputs.target, inputs.groups)
     good = np.isfinite(scores["log_density"])
     means = {name: float(values[good].mean()) if good.any() else None for name, values in scores.items()}
     return Metrics(

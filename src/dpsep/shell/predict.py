@@ -3,8 +3,9 @@
 Numbers get the predictive mean, standard deviation (of a new observation) and a central 90 % interval:
 normal, or for counts of a negative binomial with these two moments. Yes/no targets get the predictive
 probability of the second class, and a 90 % interval for that probability as the posterior of the linear
-predictor has it. Of a mixture a row gets its most probable component, that component's probability and the
-log predictive density of the row.
+predictor has it. A mixed model that knows groups' own effects uses them for rows of these groups; other rows
+are predicted as those of a new group. Of a mixture a row gets its most probable component, that component's
+probability and the log predictive density of the row.
 
 **Privacy.** A prediction is computed from the released posterior and the new row: post-processing. It tells
 of the new row, which no noise protects.
@@ -21,13 +22,15 @@ from scipy.special import expit, ndtr
 
 from dpsep.data import Schema, encode, read_table
 from dpsep.estimators.glm import LogisticRegression, PoissonRegression
+from dpsep.estimators.mixed_base import MixedEstimator
 from dpsep.estimators.mixture import GaussianMixture
 from dpsep.estimators.store import Estimator, load
 from dpsep.privacy.checkpoint import atomic_write
 from dpsep.shell.errors import CallError
 from dpsep.shell.screen import print_json, remark
+from dpsep.shell.units import new_labels
 
-__all__ = ["predictions", "run"]
+__all__ = ["has_counts", "predictions", "run"]
 
 LEVEL = 0.9
 Array = NDArray[np.float64]
@@ -49,7 +52,12 @@ def run(
     frame = read_table(table, format, schema=schema)
     matrix, names = encode(frame, schema)
     usable = np.asarray(np.isfinite(matrix).all(axis=1))
-    columns = predictions(estimator, pl.DataFrame(matrix[usable], schema=list(names)))
+    groups = new_labels(estimator, frame, schema)
+    columns = predictions(
+        estimator,
+        pl.DataFrame(matrix[usable], schema=list(names)),
+        None if groups is None else groups[usable],
+    )
     result = _table(columns, usable)
     if not usable.all():
         remark(
@@ -65,31 +73,47 @@ def run(
         remark(f"Wrote {result.height} predictions to {out}.")
 
 
-def predictions(estimator: Estimator, features: pl.DataFrame) -> dict[str, NDArray[Any]]:
-    """Return the columns of a prediction, by name."""
+def predictions(
+    estimator: Estimator, features: pl.DataFrame, groups: NDArray[Any] | None = None
+) -> dict[str, NDArray[Any]]:
+    """Return the columns of a prediction, by name; of a mixed model with each row's group, where known."""
     if len(features) == 0:
         features = pl.DataFrame({name: [0.0] for name in features.columns})
         return {name: column[:0] for name, column in predictions(estimator, features).items()}
     if isinstance(estimator, GaussianMixture):
         return _components(estimator, features)
     reach = stats.norm.ppf(0.5 + LEVEL / 2)
+    by_group = {"groups": groups} if isinstance(estimator, MixedEstimator) else {}
     if hasattr(estimator, "predict_proba"):
         classifier: Any = estimator
-        mean, variance = estimator._predictor(features)
-        link = expit if isinstance(estimator, LogisticRegression) else ndtr
+        mean, variance = classifier._predictor(features, **by_group)
+        link = expit if _is_logistic(estimator) else ndtr
         spread = reach * np.sqrt(variance)
         return {
-            "prediction": np.asarray(classifier.predict(features)).astype(str),
-            "probability": classifier.predict_proba(features)[:, 1],
+            "prediction": np.asarray(classifier.predict(features, **by_group)).astype(str),
+            "probability": classifier.predict_proba(features, **by_group)[:, 1],
             "low": link(mean - spread),
             "high": link(mean + spread),
         }
     regressor: Any = estimator
-    mean, sd = regressor.predict(features, return_std=True)
+    mean, sd = regressor.predict(features, return_std=True, **by_group)
     low, high = mean - reach * sd, mean + reach * sd
-    if isinstance(estimator, PoissonRegression):
+    if has_counts(estimator):
         low, high = _count_interval(mean, sd**2)
     return {"mean": mean, "sd": sd, "low": low, "high": high}
+
+
+def has_counts(estimator: Any) -> bool:
+    """Whether a model predicts counts."""
+    return isinstance(estimator, PoissonRegression) or _family(estimator) == "poisson"
+
+
+def _is_logistic(estimator: Any) -> bool:
+    return isinstance(estimator, LogisticRegression) or _family(estimator) == "logistic"
+
+
+def _family(estimator: Any) -> str | None:
+    return estimator.family if isinstance(estimator, MixedEstimator) else None
 
 
 def _components(estimator: GaussianMixture, features: pl.DataFrame) -> dict[str, NDArray[Any]]:

@@ -34,6 +34,7 @@ from dpsep.privacy.sampling import FullBatch
 from dpsep.shell.errors import CallError
 from dpsep.shell.ledger import open_ledger
 from dpsep.shell.screen import number, progress, remark
+from dpsep.shell.units import check_ledger
 
 __all__ = ["find_ranges"]
 
@@ -81,6 +82,7 @@ def find_ranges(
             "the table has no column of numbers, so there are no bounds to find; leave --epsilon out."
         )
     ledger = None if ledger_path is None else open_ledger(ledger_path, wait)
+    check_ledger(ledger, "record")
     if ledger is None:
         remark("No --ledger: nothing adds this draft to fits of the same data; that is left to you.")
     schema = Schema(tuple(Column(name, "number") for name in names))

@@ -14,17 +14,20 @@ from numpy.typing import NDArray
 
 from dpsep.data.table import quiet
 from dpsep.estimators.base import LinearWeights
-from dpsep.estimators.glm import LinearRegression, PoissonRegression
+from dpsep.estimators.glm import LinearRegression
+from dpsep.estimators.mixed_base import MixedEstimator
 from dpsep.estimators.mixture import GaussianMixture
 from dpsep.estimators.store import Estimator
-from dpsep.shell.predict import predictions
+from dpsep.shell.predict import has_counts, predictions
 
 __all__ = ["row_scores"]
 
 Array = NDArray[np.float64]
 
 
-def row_scores(estimator: Estimator, features: pl.DataFrame, target: Any) -> dict[str, Array]:
+def row_scores(
+    estimator: Estimator, features: pl.DataFrame, target: Any, groups: NDArray[Any] | None = None
+) -> dict[str, Array]:
     """Score each row.
 
     Parameters
@@ -35,6 +38,8 @@ def row_scores(estimator: Estimator, features: pl.DataFrame, target: Any) -> dic
         Encoded columns, a row of NaN where a record cannot be used.
     target
         Numbers with NaN, or labels with an empty text, where there is none; None of a mixture.
+    groups
+        Of a mixed model: the group of each row; None where every row is of a new group.
 
     Returns
     -------
@@ -50,13 +55,15 @@ def row_scores(estimator: Estimator, features: pl.DataFrame, target: Any) -> dic
         if isinstance(estimator, GaussianMixture):
             scores = {"log_density": np.asarray(estimator.score_samples(rows))}
         elif hasattr(estimator, "predict_proba"):
-            density = _log_density(estimator, rows, _in_place(target, usable, _labels(estimator)[0]))
+            density = _log_density(estimator, rows, _in_place(target, usable, _labels(estimator)[0]), groups)
             scores = {"log_density": density, "correct": (density > np.log(0.5)).astype(np.float64)}
         else:
             truth = _in_place(target, usable, 0.0)
-            found = {name: np.asarray(column) for name, column in predictions(estimator, rows).items()}
+            found = {
+                name: np.asarray(column) for name, column in predictions(estimator, rows, groups).items()
+            }
             scores = {
-                "log_density": _log_density(estimator, rows, truth),
+                "log_density": _log_density(estimator, rows, truth, groups),
                 "squared_error": (found["mean"] - truth) ** 2,
                 "covered": ((found["low"] <= truth) & (truth <= found["high"])).astype(np.float64),
             }
@@ -76,18 +83,22 @@ def _has_target(estimator: Any, target: Any) -> NDArray[np.bool_]:
     if hasattr(estimator, "predict_proba"):
         return np.isin(np.asarray(target), _labels(estimator))
     there = np.isfinite(target)
-    return there & (np.asarray(target) >= 0) if isinstance(estimator, PoissonRegression) else there
+    return there & (np.asarray(target) >= 0) if has_counts(estimator) else there
 
 
-def _log_density(estimator: Any, rows: pl.DataFrame, target: NDArray[Any]) -> Array:
+def _log_density(
+    estimator: Any, rows: pl.DataFrame, target: NDArray[Any], groups: NDArray[Any] | None
+) -> Array:
     """Log predictive density of each row, by one quadrature rule for all.
 
     The estimators' own method takes a faster rule where every row's variance allows it, so that one row
     would decide how the others are computed.
     """
-    if not isinstance(estimator, LinearWeights) or isinstance(estimator, LinearRegression):
-        return np.asarray(estimator.log_predictive_density(rows, target))
-    mean, variance = estimator._predictor(rows)
+    by_group = {"groups": groups} if isinstance(estimator, MixedEstimator) else {}
+    linear = isinstance(estimator, LinearRegression) or getattr(estimator, "family", None) == "linear"
+    if linear or not isinstance(estimator, LinearWeights | MixedEstimator):
+        return np.asarray(estimator.log_predictive_density(rows, target, **by_group))
+    mean, variance = estimator._predictor(rows, **by_group)
     with jax.enable_x64(True):
         coded = estimator._target(target)
         return np.asarray(estimator._likelihood(narrow=False).log_predictive(mean, variance, coded))

@@ -111,7 +111,7 @@ def read_inputs(
                 "the column types of the text file were guessed from its values",
                 f"Declare them: 'dpsep schema {table} --out schema.toml' drafts a schema for --schema.",
             )
-        chosen = model if mixture else _model(model, declared)
+        chosen = _model(model, declared)
         counted = settle_unit(declared, chosen, unit, leaks)
     else:
         declared = Schema.read(schema)
@@ -119,7 +119,7 @@ def read_inputs(
         left_out = declared.target if mixture else None
         declared = _numbers_of(declared) if mixture else with_target(declared, target, labels)
         note_schema(declared, leaks)
-        chosen = model if mixture else _model(model, declared)
+        chosen = _model(model, declared)
         counted = settle_unit(declared, chosen, unit, leaks)
         frame = read_table(source, format, schema=declared)
         for name in (declared.target, declared.unit):
@@ -230,6 +230,8 @@ def _from_types(
 
 
 def _model(model: str, schema: Schema) -> str:
+    if model == "mixture":
+        return model
     outcome = schema[str(schema.target)]
     if model == "auto":
         return "logistic" if outcome.kind == "category" else "linear"

@@ -146,7 +146,7 @@ def check_ledger(ledger: Any, unit: str) -> None:
             "with --unit record. Nothing was charged."
         )
     raise CallError(
-        f"the ledger {ledger.path} counts whole units (--unit group), and this fit protects single rows. Use a "
-        "ledger that was made with --unit record, or a model that protects units: linear, logistic, probit "
-        "or poisson with a schema that declares a unit. Nothing was charged."
+        f"the ledger {ledger.path} counts whole units (--unit group), and this command protects single rows. "
+        "Use a ledger made with --unit record, or a fit that protects units: linear, logistic, probit or "
+        "poisson with a schema that declares a unit. Nothing was charged."
     )
