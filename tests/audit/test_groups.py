@@ -29,10 +29,11 @@ def maker(family: str, **more):
     settings = {"groups": GROUPS, "delta": 1e-3, "steps": 2, "random_state": 1, "bounds": (-1, 1)} | more
     if family == "linear":
         settings.setdefault("target_bounds", (-4, 4))
-    kind: Any = MixedRegressor if family in ("linear", "poisson") else MixedClassifier
+    kinds: dict[str, Any] = {"linear": MixedRegressor, "poisson": MixedRegressor}
+    kind = kinds.get(family, MixedClassifier)
     if kind is MixedClassifier:
         settings["classes"] = [-1.0, 1.0]
-    return lambda: kind(family, **settings)
+    return lambda: kind(family=family, **settings)
 
 
 def by_group(**more):

@@ -244,4 +244,5 @@ def test_without_groups_all_rows_are_of_one():
     X, y, _ = table("linear")
     model = make("linear").fit(X, y)
     assert model.predict(X).shape == y.shape
-    assert clone(model).get_params()["groups"] == GROUPS
+    copied: Any = clone(model)
+    assert copied.get_params()["groups"] == GROUPS
