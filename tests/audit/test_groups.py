@@ -30,7 +30,7 @@ def maker(family: str, **more):
     if family == "linear":
         settings.setdefault("target_bounds", (-4, 4))
     kinds: dict[str, Any] = {"linear": MixedRegressor, "poisson": MixedRegressor}
-    kind = kinds.get(family, MixedClassifier)
+    kind: Any = kinds.get(family, MixedClassifier)
     if kind is MixedClassifier:
         settings["classes"] = [-1.0, 1.0]
     return lambda: kind(family=family, **settings)

@@ -31,7 +31,7 @@ TARGET = 5.0
 NOISE = 0.5
 """Noise standard deviation of a linear regression."""
 
-GROUPS = 20
+GROUPS = 10
 """Groups of a mixed model with records as units."""
 ROWS = 5
 """Rows of each group where groups are units."""

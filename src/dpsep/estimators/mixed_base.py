@@ -326,7 +326,7 @@ class MixedEstimator(MixedPredictions):
             curvature=float(getattr(likelihood, "curvature_guess", 4.0)),
             cap=2.0,
             reach=self._reach(),
-            room=1.2,
+            room=1.1,
         )
         grouped = GroupedTask(task, effects, len(self.groups_), self._coding())
         if self.private:

@@ -236,6 +236,8 @@ def _settings(
         noise=Gamma(np.asarray(0.0), np.asarray(1e-3)) if learned else None,  # pyright: ignore[reportArgumentType]
         noise_guess=task.curvature if learned else 1.0,
         warmup=warmup,
+        # Newton steps of a likelihood that is not quadratic go too far where the precision is too low.
+        floor=0.4 if learned else 0.6,
         hindsight=True,
         parts=_parts(effects, grouped.groups),
         cap=math.inf if learned else task.cap * math.sqrt(task.records * task.curvature),
