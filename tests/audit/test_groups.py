@@ -31,7 +31,7 @@ def maker(family: str, **more):
         settings.setdefault("target_bounds", (-4, 4))
     kinds: dict[str, Any] = {"linear": MixedRegressor, "poisson": MixedRegressor}
     kind: Any = kinds.get(family, MixedClassifier)
-    if kind is MixedClassifier:
+    if family not in kinds:
         settings["classes"] = [-1.0, 1.0]
     return lambda: kind(family=family, **settings)
 

@@ -216,7 +216,7 @@ def test_a_function_whose_derivative_calls_back_is_refused_before_anything_is_ch
 
     X, y = table(40)
     model = BayesianModel(lambda params, record: steep(params["u"] - record.y), links={"u": Linear()})
-    with pytest.raises(ValueError, match=r"calls back into Python \(debug_print\)"):
+    with pytest.raises(ValueError, match="a call back into Python; printing|printing"):
         model.fit(X, y)
 
 
@@ -231,7 +231,7 @@ def test_a_function_that_says_what_it_does_with_many_records_is_refused() -> Non
 
     X, y = table(40)
     model = BayesianModel(lambda params, record: alone(record.y) * params["u"], links={"u": Linear()})
-    with pytest.raises(ValueError, match="whose rule sees many records at once"):
+    with pytest.raises(ValueError, match="a batching rule of its own"):
         model.fit(X, y)
 
 

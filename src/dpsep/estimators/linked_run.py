@@ -71,8 +71,9 @@ class LinkedTask(NamedTuple):
         How much noise a larger clip may cost (`dpsep.estimators.plan`).
     room
         Least multiple for the precision's clip.
-    parts
-        Weights of one kind, whose precisions are guessed together (`dpsep.inference.stable`).
+    parts, hindsight
+        Weights of one kind, whose precisions are guessed together, and whether mean parts are used again with
+        later precisions: for few units (`dpsep.inference.stable`).
     step
         Most that each weight may move in a step; None for no such bound.
     """
@@ -93,6 +94,7 @@ class LinkedTask(NamedTuple):
     reach: float = 0.85
     room: float = 1.2
     parts: NDArray[np.int64] | None = None
+    hindsight: bool = False
     step: Array | None = None
 
     @property
@@ -242,7 +244,7 @@ def _settings(task: LinkedTask, features: Columns, outcome: Columns, warmup: int
         cap=2.0 * math.sqrt(task.records * information),
         reach=task.step,
         least=0.05,
-        hindsight=True,
+        hindsight=task.hindsight,
         parts=task.parts,
     )
 

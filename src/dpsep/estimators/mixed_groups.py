@@ -133,6 +133,7 @@ def group_task(
                 np.full(effects.components + noise, 1 + int(effects.intercept)),
             ]
         ),
+        hindsight=True,
         step=np.concatenate([np.full(effects.fixed, np.inf), np.full(effects.components + noise, _STEP)]),
     )
 
