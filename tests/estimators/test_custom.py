@@ -216,7 +216,7 @@ def test_a_function_whose_derivative_calls_back_is_refused_before_anything_is_ch
 
     X, y = table(40)
     model = BayesianModel(lambda params, record: steep(params["u"] - record.y), links={"u": Linear()})
-    with pytest.raises(ValueError, match="a call back into Python; printing|printing"):
+    with pytest.raises(ValueError, match="printing"):
         model.fit(X, y)
 
 
