@@ -122,6 +122,7 @@ def test_a_number_of_rows_that_reaches_a_result_is_caught(monkeypatch):
     assert any("posterior" in one.what for one in report.differences)
 
 
+@pytest.mark.filterwarnings("ignore::dpsep.WeakBudgetWarning")
 def test_a_ledger_of_records_is_no_ledger_of_groups(tmp_path):
     X, y, groups = table("linear")
     ledger = Ledger(tmp_path / "ledger", epsilon=10, delta=1e-2)

@@ -33,7 +33,7 @@ NO_CLIP = Change(
 )
 NO_CHECK = Change(grid, "_passes", "<= float(block.norm_units) ** 2", "< jnp.inf")
 NOISE = "total + rounded_gaussian(self._stream, units, block.coordinates)"
-CHARGE = "permit = authorise(ledger, schedule, delta)"
+CHARGE = "permit = authorise(ledger, schedule, delta, unit=unit)"
 
 MUTATIONS: dict[str, tuple[Callable[[], None], tuple[Change, ...]]] = {
     "the clip is removed": (checks.check_clip, (NO_CLIP, NO_CHECK)),
@@ -79,7 +79,7 @@ MUTATIONS: dict[str, tuple[Callable[[], None], tuple[Change, ...]]] = {
                 charged,
                 "charged_run",
                 CHARGE,
-                CHARGE.replace("ledger", "None"),
+                CHARGE.replace("ledger", "None", 1),
                 (run,),
                 (
                     (
