@@ -82,7 +82,7 @@ def test_an_unknown_extension_can_be_overridden_by_the_format(tmp_path):
         ("a,b\n1,2\n".encode("utf-16-le"), "is not text"),
         (b"a,b,a\n1,2,3\n", "more than one column named a; rename them"),
         (b"PAR1 and no more", "not a whole Parquet file"),
-        (b'a,b\n1,"2\n3,4\n', "odd number of quotation marks"),
+        (b'a,b\n1,"2\n3,4\n', "never closed"),
         (b'a,"b\n1,2\n', "check its header and its quotes"),
         (b"a,\n1,2\n", "no name for column 2 of 2; name every column"),
         (b"a,b\n1,\x002\n", "is not text; if it is Parquet or Arrow"),

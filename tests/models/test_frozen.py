@@ -97,6 +97,18 @@ def test_a_batching_rule_that_only_a_derivative_reaches_is_refused() -> None:
         freeze(model(lambda params, record: label(params["u"], record.y)), 2, SHAPES)
 
 
+def test_an_operation_of_another_library_is_refused() -> None:
+    """Such as one that takes the largest of all records under vmap."""
+    from jax.extend.core import Primitive
+    from jax.interpreters import ad
+
+    largest = Primitive("largest_of_all")
+    largest.def_abstract_eval(lambda x: x)
+    ad.defjvp(largest, lambda tangent, x: tangent)
+    with pytest.raises(ValueError, match="'largest_of_all', which is not one of JAX's own"):
+        freeze(model(lambda params, record: -(params["u"] ** 2) * largest.bind(record.y)), 2, SHAPES)
+
+
 def test_ordinary_functions_pass() -> None:
     def fine(params: Any, record: Any) -> Any:
         key = jax.random.fold_in(jax.random.key(0), 3)  # threefry, the same for every record

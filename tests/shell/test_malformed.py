@@ -38,7 +38,8 @@ def parquet() -> bytes:
 BROKEN = {
     "ragged": (HEAD + b"42,Secretville\n" + ROWS, "line 3 with 2"),
     "too many cells": (HEAD + b"42,Secretville,yes,no\n" + ROWS, "line 3 with 4"),
-    "an open quote": (HEAD + b'42,"Secretville,yes\n' + ROWS, "quotation marks"),
+    "an open quote": (HEAD + b'42,"Secretville,yes\n' + ROWS, "quotation mark"),
+    "quotes that swallow rows": (HEAD + b'42,Secret"ville,"yes\n' + ROWS, "quotation mark"),
     "latin-1": (HEAD + "42,Secretvillé,yes\n".encode("latin1") + ROWS, "not UTF-8 text"),
     "utf-16": ((HEAD + ROWS).decode().encode("utf-16"), "is UTF-16"),
     "a name twice": (b"age,ward,ill,ward\n41,Secretville,yes,x\n", "more than one column named ward"),

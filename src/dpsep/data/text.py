@@ -1,6 +1,6 @@
 """CSV text as columns, block by block, so that a file larger than the memory it becomes can be read.
 
-A file is gone through once to see that it is text (UTF-8, quotes in pairs) and once to take its cells:
+A file is gone through once to see that it is text (UTF-8, quotes that close) and once to take its cells:
 number columns become doubles at once, text stays text. Where no schema says which are numbers, one more pass
 finds the narrowest type that holds all of a column's cells.
 
@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import IO, Any, NamedTuple
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.csv
@@ -97,7 +98,7 @@ def read_csv(
     schema
         The declared kinds; without one types are guessed from all cells.
     """
-    _check_text(opened, label)
+    _check_text(opened, label, layout.separator)
     taken = [name for name in layout.names if name in wanted]
     if schema is None:
         types = _guess(opened, label, layout, taken)
@@ -115,25 +116,78 @@ def read_csv(
     return pl.concat([pl.DataFrame(schema=types), *parts], rechunk=False).select(wanted)
 
 
-def _check_text(opened: Open, label: str) -> None:
-    """Go through the bytes once: text in UTF-8, whose quotes come in pairs."""
+def _check_text(opened: Open, label: str, separator: str) -> None:
+    """Go through the bytes once: text in UTF-8, whose quotes open at a cell's start and close at its end.
+
+    pyarrow takes a quote within a cell as it stands and one at the start of a cell as opening. One of each in
+    a row and all rows behind it would be swallowed, in silence.
+    """
     decoder = codecs.getincrementaldecoder("utf-8")()
-    quotes = 0
+    quotes = Quotes(separator)
     try:
         with opened() as file:
             while block := file.read(BLOCK):
                 if b"\0" in block:
                     raise TableError(f"{label} {NO_TEXT}")
                 decoder.decode(block)
-                quotes += block.count(b'"')
+                quotes.see(block)
         decoder.decode(b"", final=True)
     except UnicodeDecodeError:
         raise TableError(f"{label} {NO_UTF8}") from None
-    if quotes % 2:
+    if not quotes.whole:
         raise TableError(
-            f"{label} holds an odd number of quotation marks, so that one of them is never closed; close it, "
-            'and write a mark inside a value as "" within quotes'
+            f"{label} holds a quotation mark that is never closed, or one within a value; put such a value "
+            'in quotes and write the mark as ""'
         )
+
+
+class Quotes:
+    """Whether quotes in text, seen block by block, open where a cell begins and close where it ends.
+
+    Quotes alternate between opening and closing; a doubled one within quotes closes and opens again.
+
+    Examples
+    --------
+    >>> def whole(text):
+    ...     quotes = Quotes(",")
+    ...     quotes.see(text)
+    ...     return quotes.whole
+    >>> whole(b'a,"b ""c"" d"\\n'), whole(b'a"b,"c\\n'), whole(b'"a')
+    (True, False, False)
+    """
+
+    def __init__(self, separator: str) -> None:
+        self._ends = np.frombuffer(f'\n\r"{separator}'.encode(), np.uint8)
+        self._last = ord("\n")
+        self._count = 0
+        self._good = True
+        self._first = True
+
+    def see(self, block: bytes) -> None:
+        """Take the next block."""
+        if self._first and block.startswith(codecs.BOM_UTF8):
+            block = block[len(codecs.BOM_UTF8) :]
+        self._first = False
+        if not block:
+            return
+        if self._last == ord('"') and self._count % 2 == 0 and self._count:
+            self._good &= block[0] in self._ends  # a quote closed at the end of the block before
+        if b'"' in block:
+            text = np.frombuffer(block, np.uint8)
+            places = np.flatnonzero(text == ord('"'))
+            opening = (self._count + np.arange(len(places))) % 2 == 0
+            before = np.where(places > 0, text[places - 1], self._last)
+            behind = text[np.minimum(places + 1, len(text) - 1)]
+            behind = np.where(places + 1 < len(text), behind, ord("\n"))
+            self._good &= bool(np.isin(before[opening], self._ends).all())
+            self._good &= bool(np.isin(behind[~opening], self._ends).all())
+            self._count += len(places)
+        self._last = block[-1]
+
+    @property
+    def whole(self) -> bool:
+        """Whether all quotes seen are in order, and none is open."""
+        return self._good and self._count % 2 == 0
 
 
 def _blocks(opened: Open, label: str, layout: Layout, taken: Sequence[str]) -> Iterator[list[pl.Series]]:

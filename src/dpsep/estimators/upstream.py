@@ -117,7 +117,7 @@ def _frames() -> Iterator[FrameType]:
     """The frames of scikit-learn's on the call stack, innermost first."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        if frame.f_globals.get("__name__", "").startswith("sklearn."):
+        if str(frame.f_globals.get("__name__")).startswith("sklearn."):
             yield frame
         frame = frame.f_back
 
@@ -153,8 +153,11 @@ def _learns(step: Any) -> bool:
         return False
     if any(isinstance(step, kind) and declares(step) for kind, declares in _DECLARED.items()):
         return False
-    if not get_tags(step).requires_fit:
-        return False
+    try:
+        if not get_tags(step).requires_fit:
+            return False
+    except Exception:  # a step that says nothing of itself; what it has learned is looked for all the same
+        pass
     return any(name.endswith("_") and not name.startswith("_") for name in set(vars(step)) - _SHAPE)
 
 

@@ -6,13 +6,15 @@ with all derivatives of the log-likelihood, is traced once, from shapes and with
 the program, a unit at a time under `jax.vmap`, and calls no Python of the user's any more.
 
 **Privacy.** Under `vmap` a unit's result is a function of that unit and of public values, unless an operation
-says otherwise. Refused are: calls back into Python (printing, callbacks), code foreign to JAX, operations
-with batching rules of their own, random bits that JAX batches in one stream (other generators than threefry),
-and the incomplete beta function, which iterates until all units have converged. *Assumed:* the function holds
-no data of its own.
+says otherwise. Only operations that JAX itself defines are allowed, and of those not: calls back into Python
+(printing, callbacks), code foreign to JAX, operations with batching rules of their own, random bits that JAX
+batches in one stream (other generators than threefry), and the incomplete beta function, which iterates until
+all units have converged. *Assumed:* the function holds no data of its own.
 """
 
 import hashlib
+import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -94,11 +96,16 @@ def freeze(
         unit = tuple(some(*shape) for shape in shapes)
         program = jax.make_jaxpr(lambda public, unit: unit_contribution(model, public, unit))(public, unit)
     text = str(program)
-    found = sorted({what for name, what in REFUSED.items() if name in text})
+    found = {what for name, what in REFUSED.items() if name in text}
+    own = _own_operations()
+    for operation in _operations(program) - own:
+        found.add(f"the operation {operation.name!r}, which is not one of JAX's own")
+    if program.effects:
+        found.add("an effect on something outside")
     if found and private:
         raise ValueError(
-            f"the log-likelihood holds {'; '.join(found)}. In a private fit that could show or mix records: "
-            "write it with plain operations of jax.numpy, on one record."
+            f"the log-likelihood holds {'; '.join(sorted(found))}. In a private fit that could show or mix "
+            "records: write it with plain operations of jax.numpy, on one record."
         )
     return FrozenContribution(_digest(text, program), program)
 
@@ -107,16 +114,35 @@ def _digest(text: str, program: Any) -> str:
     """Hash a program's text and all constants in it, which the text leaves out."""
     found = hashlib.sha256(text.encode())
     for constant in _constants(program):
+        if jnp.issubdtype(getattr(constant, "dtype", np.float64), jax.dtypes.prng_key):
+            constant = jax.random.key_data(constant)
         array = np.asarray(constant)
         found.update(f"{array.dtype} {array.shape}".encode() + array.tobytes())
     return found.hexdigest()
 
 
-def _constants(program: Any) -> list[Any]:
-    constants = list(getattr(program, "consts", ()))
+def _own_operations() -> set[Any]:
+    """Return the operations that JAX defines: an operation of another library may mix records as it likes."""
+    modules = [
+        module for name, module in list(sys.modules.items()) if name.split(".")[0] in ("jax", "jaxlib")
+    ]
+    kind = jax.extend.core.Primitive
+    return {part for module in modules for part in vars(module).values() if isinstance(part, kind)}
+
+
+def _programs(program: Any) -> Iterator[Any]:
+    """A program and all programs within it."""
+    yield program
     for equation in getattr(program, "jaxpr", program).eqns:
         for value in equation.params.values():
             for part in value if isinstance(value, list | tuple) else (value,):
                 if hasattr(getattr(part, "jaxpr", part), "eqns"):
-                    constants += _constants(part)
-    return constants
+                    yield from _programs(part)
+
+
+def _operations(program: Any) -> set[Any]:
+    return {equation.primitive for one in _programs(program) for equation in getattr(one, "jaxpr", one).eqns}
+
+
+def _constants(program: Any) -> list[Any]:
+    return [constant for one in _programs(program) for constant in getattr(one, "consts", ())]

@@ -213,7 +213,8 @@ class Reader:
         """Sum the clipped contributions of these rows: integers, or floats in a block without a clip."""
         kinds = [np.float64 if math.isinf(block.clip) else np.int64 for block in blocks]
         totals = [np.zeros(block.coordinates, kind) for block, kind in zip(blocks, kinds, strict=True)]
-        with jax.enable_x64(True):
+        # Debugging switches would turn a record's NaN into an error.
+        with jax.enable_x64(True), jax.debug_nans(False), jax.debug_infs(False):
             for chunk in self._chunks(rows):
                 sums = chunk_sums(blocks, chunk_rows(contribution, blocks, public, chunk))
                 for total, block, part, kind in zip(totals, blocks, sums, kinds, strict=True):

@@ -51,7 +51,8 @@ def row_scores(
         usable &= _has_target(estimator, target)
     # What cannot be scored is scored as a row of zeros and then taken out: its shape stays, no error tells.
     rows = pl.DataFrame(np.where(usable[:, None], matrix, 0.0), schema=features.columns)
-    with quiet(), np.errstate(all="ignore"):
+    # Debugging switches of JAX would turn a cell that overflows into an error.
+    with quiet(), np.errstate(all="ignore"), jax.debug_nans(False), jax.debug_infs(False):
         if isinstance(estimator, GaussianMixture):
             scores = {"log_density": np.asarray(estimator.score_samples(rows))}
         elif hasattr(estimator, "predict_proba"):
