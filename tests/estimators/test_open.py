@@ -214,3 +214,12 @@ def test_without_privacy_bad_cells_are_errors():
         PoissonRegression(private=False).fit(x, np.full(ROWS, -0.5))
     with pytest.raises(ValueError, match="undeclared label"):
         LogisticRegression(private=False, classes=[0, 1]).fit(x, np.full(ROWS, 2))
+
+
+@pytest.mark.parametrize("more", [{}, {"bounds": (10, 20)}, {"bounds": (0, 20), "target_bounds": (0, 30)}])
+def test_without_an_intercept_zero_stays_where_it_is(more: dict[str, Any]) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.uniform(10, 20, (500, 2))
+    y = 7 + X @ [1.0, -0.5] + 0.1 * rng.standard_normal(500)
+    model = LinearRegression(private=False, fit_intercept=False, **more).fit(X, y)
+    assert model.coef_ == pytest.approx(np.linalg.lstsq(X, y, rcond=None)[0], rel=1e-3)

@@ -109,7 +109,7 @@ def test_a_bad_cell_spoils_its_own_record_and_no_other(bad):
     [
         (LogisticLikelihood(), 0.0),
         (ProbitLikelihood(), 2.0),
-        (PoissonLikelihood(), 1.5),
+        (PoissonLikelihood(), -1.0),
         (PoissonLikelihood(), -1.0),
     ],
 )

@@ -41,6 +41,20 @@ def released(
     return several(features), single(outcome), "private histograms, inside epsilon"
 
 
+def through_zero(columns: Columns) -> Columns:
+    """Map that leaves zero where it is: without an intercept a shift of a column is another model.
+
+    Examples
+    --------
+    >>> through_zero(Columns(*(np.array([part]) for part in (10.0, 20.0, 15.0, 5.0)))).scale
+    array([20.])
+    """
+    low, high, centre, scale = (np.asarray(part) for part in columns)
+    bounded = np.isfinite(low) & np.isfinite(high)
+    size = np.where(bounded, np.maximum(np.abs(low), np.abs(high)), np.hypot(centre, scale))
+    return Columns(columns.low, columns.high, 0.0 * centre, np.where(size > 0, size, 1.0))  # pyright: ignore[reportArgumentType]
+
+
 def own_scaling(values: NDArray[np.floating]) -> Scaling:
     """Mean and standard deviation of the data itself; for fits that are not private."""
     with np.errstate(invalid="ignore", over="ignore"):

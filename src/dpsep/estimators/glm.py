@@ -12,6 +12,7 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from dpsep.estimators.base import LinearWeights
+from dpsep.estimators.columns import single, through_zero
 from dpsep.estimators.private import mark_score
 from dpsep.estimators.rows import log_predictive
 from dpsep.estimators.structure import (
@@ -129,7 +130,8 @@ class LinearRegression(RegressorMixin, LinearWeights):
             return ConcentratedNoise()
         size = 1.0
         if self.target_bounds is not None:
-            size = float(declared_scaling(self.target_bounds, 1, "the target").scale[0])
+            columns = single(declared_scaling(self.target_bounds, 1, "the target"))
+            size = float((columns if self.fit_intercept else through_zero(columns)).scale)
         return GaussianLikelihood(float(self.noise_precision) * size**2)
 
     def _outcome_scaling(self) -> Scaling | None:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dpsep.estimators import natural as natural_update
 from dpsep.estimators.charged import Run, Spend, charged_run, fingerprint_of
-from dpsep.estimators.columns import own_scaling, released, several, single
+from dpsep.estimators.columns import own_scaling, released, several, single, through_zero
 from dpsep.estimators.plan import SCALING_SHARE, Plan, plan
 from dpsep.estimators.resume import KeptGate
 from dpsep.families import Gamma
@@ -177,6 +177,8 @@ def fit_private(
     def work(run: Run) -> tuple[Result, str]:
         arrays = records()
         features, outcome, source = released(task.feature_scaling, task.outcome_scaling, arrays, run)
+        if not task.intercept:
+            features, outcome = through_zero(features), through_zero(outcome)
         settings = settings_of(task, features, outcome, chosen.warmup)
         gate = Gate(arrays, run.schedule.parts[-1], blocks, contribution, run.permit, stream=run.stream)
         kept = KeptGate(gate, run.saved, on_step)
@@ -209,7 +211,9 @@ def columns_of(task: Task, records: Records) -> tuple[Columns, Columns]:
     """Maps of the columns for a fit without privacy: declared, or from the data itself."""
     features = task.feature_scaling or own_scaling(records[0])
     outcome = task.outcome_scaling or own_scaling(records[1][:, None])
-    return several(features), single(outcome)
+    if task.intercept:
+        return several(features), single(outcome)
+    return through_zero(several(features)), through_zero(single(outcome))
 
 
 def open_plan(task: Task) -> Plan:
