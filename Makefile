@@ -32,8 +32,15 @@ lint: $(VENV)/.dev
 	$(BIN)/lint-imports
 	$(BIN)/basedpyright
 
+# Three parts, each with processes of its own: see conftest.py.
+PYTEST := $(BIN)/pytest --numprocesses 2 --dist worksteal
+CHECKS := tests/estimators/test_sklearn.py
+FITS := tests/audit tests/bench tests/estimators tests/examples tests/shell
+
 test: lint
-	$(BIN)/pytest --numprocesses 2 --dist worksteal
+	$(PYTEST) $(CHECKS)
+	$(PYTEST) $(FITS) --ignore $(CHECKS)
+	$(PYTEST) src tests $(addprefix --ignore ,$(FITS))
 
 paper: $(VENV)/.dev
 	$(BIN)/dpsep paper all --out dpsep-paper
