@@ -110,7 +110,6 @@ def test_a_bad_cell_spoils_its_own_record_and_no_other(bad):
         (LogisticLikelihood(), 0.0),
         (ProbitLikelihood(), 2.0),
         (PoissonLikelihood(), -1.0),
-        (PoissonLikelihood(), -1.0),
     ],
 )
 def test_an_outcome_outside_the_support_marks_the_record(likelihood, y):
