@@ -167,7 +167,7 @@ def noise_gamma(log_sd: float, variance: float) -> tuple[float, float]:
     Examples
     --------
     >>> shape, rate = noise_gamma(0.0, 0.01)
-    >>> round(shape / rate, 3), round(1 / np.sqrt(shape), 3)        # mean and relative sd
+    >>> round(shape / rate, 3), round(shape**-0.5, 3)        # mean and relative sd
     (1.02, 0.202)
     """
     shape = 1.0 / np.expm1(4.0 * variance)
