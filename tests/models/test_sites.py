@@ -183,7 +183,9 @@ def test_a_log_normaliser_is_the_averaged_likelihood() -> None:
     assert float(found) == pytest.approx(-0.5 * 0.36 / variance - 0.5 * np.log(variance), rel=1e-10)
 
 
-@pytest.mark.parametrize(("size", "factors"), [(2, "quadrature"), (3, "quadrature"), (4, "qmc"), (7, "qmc")])
+@pytest.mark.parametrize(
+    ("size", "factors"), [(2, "quadrature"), (3, "quadrature"), (4, "qmc"), (7, "qmc"), (40, "qmc")]
+)
 def test_nodes_have_the_moments_of_a_standard_normal(size: int, factors: Any) -> None:
     points, logs = nodes(size, factors)
     weights = np.exp(logs)

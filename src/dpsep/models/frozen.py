@@ -47,6 +47,10 @@ REFUSED = {
 """What a program may not hold: parts of the names of operations and types, and what they are."""
 
 
+BATCH = 128
+"""Units whose contributions are computed side by side."""
+
+
 @dataclass(frozen=True)
 class FrozenContribution:
     """A traced contribution, by the interface of `dpsep.privacy.grid.Contribution`.
@@ -65,7 +69,8 @@ class FrozenContribution:
     def __call__(self, public: LinkedPublic, chunk: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         """Return the blocks of each unit of a chunk."""
         run, leaves = jax.extend.core.jaxpr_as_fun(self.program), jax.tree.leaves(public)
-        return tuple(jax.vmap(lambda *unit: tuple(run(*leaves, *unit)))(*chunk))
+        # Second derivatives at all nodes of all units of a chunk at once would need gigabytes.
+        return jax.lax.map(lambda unit: tuple(run(*leaves, *unit)), chunk, batch_size=BATCH)
 
 
 def freeze(

@@ -254,7 +254,9 @@ def nodes(numbers: int, factors: Factors) -> tuple[NDArray[np.float64], NDArray[
         logs = np.meshgrid(*[np.log(weights / weights.sum())] * numbers, indexing="ij")
         return grid, np.sum(logs, axis=0).reshape(-1)
     # Halves of a digital net and their mirror images: odd moments vanish; then the second ones are set right.
-    half = ndtri(qmc.Sobol(numbers, scramble=True, rng=0).random(_POINTS // 2))
+    # Fewer points than dimensions have no covariance to set right.
+    count = max(_POINTS // 2, 1 << numbers.bit_length())
+    half = ndtri(qmc.Sobol(numbers, scramble=True, rng=0).random(count))
     points = np.concatenate([half, -half])
     covariance = points.T @ points / len(points)
     points = np.asarray(np.linalg.solve(np.linalg.cholesky(covariance), points.T).T, np.float64)
