@@ -7,7 +7,7 @@ import pytest
 
 from dpsep import MixedClassifier, MixedRegressor
 from dpsep.audit import group_neighbours_of, neighbours_of, replay
-from dpsep.estimators import mixed_base, mixed_groups
+from dpsep.estimators import mixed_base, mixed_groups, mixed_structure
 from dpsep.privacy.ledger import Ledger, LedgerError
 
 GROUPS, ROWS, CAP = 24, 5, 4
@@ -97,12 +97,12 @@ def test_rows_of_a_group_counted_apart_are_caught(monkeypatch):
 
 def test_a_number_of_rows_that_reaches_a_result_is_caught(monkeypatch):
     X, y, groups = table("linear")
-    honest = mixed_base.structure_of_groups
+    honest = mixed_structure.structure_of_groups
 
     def counting(X, y):
         return honest(X, y)._replace(names=tuple(f"{len(X)}-{i}" for i in range(X.shape[1])))
 
-    monkeypatch.setattr(mixed_base, "structure_of_groups", counting)
+    monkeypatch.setattr(mixed_structure, "structure_of_groups", counting)
 
     def peeking(result, effects):
         moments, components = split(result, effects)

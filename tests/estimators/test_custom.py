@@ -134,8 +134,10 @@ def test_a_link_without_an_intercept_goes_through_zero(bounds: Any) -> None:
     exact = (X[:, 0] @ y) / (X[:, 0] @ X[:, 0] + (size / 2.0) ** 2)
     assert model.posterior_.mean[0] == pytest.approx(exact, rel=1e-8)
     np.testing.assert_allclose(model.predict(X), exact * X[:, 0], rtol=1e-8)
-    with pytest.raises(ValueError, match="declare bounds= of the features"):
-        normal(Linear(intercept=False)).fit(X, y)
+    with warnings.catch_warnings(action="ignore"):  # of the seed, and of so large an epsilon
+        private = normal(Linear(intercept=False), epsilon=100.0, bounds=bounds, random_state=0).fit(X, y)
+    inside = np.array([[12.0], [18.0]])
+    np.testing.assert_allclose(private.predict(inside) / inside[:, 0], private.posterior_.mean[0], rtol=1e-8)
 
 
 def test_probabilities_are_those_of_the_built_in_model(binary: Any) -> None:

@@ -177,6 +177,36 @@ def test_a_private_posterior_is_near_the_truth_and_knows_its_noise(family, unit)
     assert all(0 < row["noise_share"] < 1 for row in model.posterior_.summary())
 
 
+def test_a_posterior_without_the_noise_says_so_in_its_summary():
+    X, y, member = table("linear", 15, 100, seed=3)
+    model = make(
+        "linear", private=True, epsilon=2.0, groups=15, unit="record", random_state=0, noise_aware=False
+    )
+    with pytest.warns(PrivacyLeakWarning, match="random_state"):
+        model.fit(X, y, groups=member)
+    assert not model.posterior_.noise_aware
+    assert all(row.get("noise_share", 0.0) == 0.0 for row in model.posterior_.summary())
+
+
+@pytest.mark.parametrize("unit", ["record", "group"])
+def test_without_a_fixed_intercept_columns_and_target_keep_their_zero(unit):
+    X, _, member = table("linear")
+    X = X + 10.0
+    y = X @ [1.0, -0.5] + 0.1 * np.random.default_rng(0).standard_normal(len(X))
+    settings: dict[str, Any] = {"bounds": (9, 11), "target_bounds": (0, 12), "fit_intercept": False}
+    model = make("linear", unit=unit, **settings).fit(X, y, groups=member)
+    assert model.posterior_.mean == pytest.approx([1.0, -0.5], abs=0.01)
+    new = np.array([[9.0, 9.0], [9.0, 11.0], [11.0, 9.0]])
+    assert model.predict(new) == pytest.approx([4.5, 3.5, 6.5], abs=0.05)
+
+
+def test_many_columns_can_be_fitted_by_group():
+    X, y, member = table("linear")
+    wide = np.concatenate([X, np.random.default_rng(1).uniform(-1, 1, (len(X), 18))], axis=1)
+    model = make("linear", unit="group").fit(wide, y, groups=member)
+    assert model.posterior_.mean[:3] == pytest.approx(TRUTH, abs=0.5)
+
+
 def test_too_little_budget_is_warned_of_from_public_numbers():
     X, y, member = table("linear")
     with pytest.warns(WeakBudgetWarning, match="60 groups say of 5 weights"):

@@ -6,7 +6,7 @@ An estimator checks public structure, hands records to `dpsep.estimators.run` an
 
 import math
 from collections.abc import Callable
-from typing import Any, Literal, Self, cast
+from typing import Any, Literal, Self
 
 import jax
 import numpy as np
@@ -22,13 +22,12 @@ from dpsep.estimators.statement import PrivacyStatement
 from dpsep.estimators.structure import (
     Structure,
     check_cells,
+    check_finite,
     check_numbers,
     coding,
     declared_scaling,
     structure_of,
 )
-from dpsep.privacy.checkpoint import Checkpoint
-from dpsep.privacy.ledger import Ledger, as_ledger
 from dpsep.privacy.mechanism import Relation
 from dpsep.privacy.scaling import Scaling
 
@@ -146,13 +145,7 @@ class LinearWeights(LinearDraws):
             result, spend = fit_private(
                 task,
                 lambda: self._records(X, y),
-                epsilon=float(self.epsilon),
-                delta=float(self.delta),
-                relation=cast(Relation, self.relation),
-                sampling=self._sampling(),
-                ledger=cast(Ledger | None, as_ledger(self.ledger)),
-                checkpoint=None if self.checkpoint is None else Checkpoint(self.checkpoint),
-                seed=self.random_state,
+                **self._budget(),
                 natural=self._natural(),
                 on_step=on_step,
             )
@@ -194,11 +187,8 @@ class LinearWeights(LinearDraws):
         self._warn_of_settings(shape)
 
     def _check_records(self, X: Array, y: Array) -> None:
-        """Without privacy, bad cells are errors, as scikit-learn has them."""
-        if not np.isfinite(X).all():
-            raise ValueError("Input X contains NaN or infinity; a fit without privacy needs finite cells.")
-        if not np.isfinite(y).all():
-            raise ValueError("Input y contains NaN, infinity or an undeclared label.")
+        """Without privacy, bad cells are errors."""
+        check_finite(X, y)
 
     # Shared steps.
 

@@ -1,14 +1,13 @@
 """Your own model behind scikit-learn's face: a log-likelihood in, a private posterior out.
 
 **Privacy.** As for every estimator: structure is checked, the ledger is charged, and then records are read
-through the gate only (`dpsep.estimators.linked_run`). The log-likelihood is traced by JAX before that, with
-shapes and no records, and so are its derivatives, which local factors are made of. It is refused if one of
-them calls back into Python, or if it says itself what it does with many records at once.
+through the gate only (`dpsep.estimators.linked_run`). Before that the log-likelihood and its derivatives are
+traced by JAX, with shapes and no records, into a program that is searched and run (`dpsep.models.frozen`).
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, Literal, Self, cast
+from typing import Any, Literal, Self
 
 import jax
 import numpy as np
@@ -16,14 +15,7 @@ from numpy.typing import NDArray
 from sklearn.utils import ClassifierTags, RegressorTags
 
 from dpsep.data import as_matrix
-from dpsep.estimators.custom_parts import (
-    information,
-    longest_step,
-    rule_for,
-    through_zero,
-    to_table,
-    uncentred,
-)
+from dpsep.estimators.custom_parts import information, keeps_zero, longest_step, rule_for, to_table
 from dpsep.estimators.custom_predict import CustomPredictions
 from dpsep.estimators.linked_run import MOST_WEIGHTS, LinkedResult, LinkedTask, fit_open, fit_private
 from dpsep.estimators.posterior import Posterior
@@ -41,8 +33,6 @@ from dpsep.estimators.structure import (
     structure_of_table,
 )
 from dpsep.models.custom import CustomModel, Linear, Place, Record, arrange, check_pure, weight_names
-from dpsep.privacy.checkpoint import Checkpoint
-from dpsep.privacy.ledger import Ledger, as_ledger
 from dpsep.privacy.mechanism import Relation
 from dpsep.privacy.scaling import Scaling
 
@@ -191,13 +181,7 @@ class BayesianModel(CustomPredictions):
             result, spend = fit_private(
                 task,
                 lambda: self._records(X, y),
-                epsilon=float(self.epsilon),
-                delta=float(self.delta),
-                relation=cast(Relation, self.relation),
-                sampling=self._sampling(),
-                ledger=cast(Ledger | None, as_ledger(self.ledger)),
-                checkpoint=None if self.checkpoint is None else Checkpoint(self.checkpoint),
-                seed=self.random_state,
+                **self._budget(),
                 on_step=on_step,
             )
             self.privacy_: PrivacyStatement | None = statement_of(spend, leaks)
@@ -207,9 +191,6 @@ class BayesianModel(CustomPredictions):
             for name, array in zip("Xy", records, strict=True):
                 if not np.isfinite(array).all():
                     raise ValueError(f"Input {name} contains NaN, infinity or an undeclared label.")
-            if task.feature_scaling is None and through_zero(model.places):
-                size = np.sqrt(np.mean(records[0] ** 2, axis=0))
-                task = task._replace(feature_scaling=uncentred(np.where(size > 0, size, 1.0)))
             result = fit_open(task, records, self.method, self.random_state)
             self.privacy_ = None
         self._keep(result, model)
@@ -256,6 +237,7 @@ class BayesianModel(CustomPredictions):
             clip=None if self.clip is None else float(self.clip),
             steps=None if self.steps is None else int(self.steps),
             step=longest_step(layout, len(mean)),
+            keep_zero=keeps_zero(layout),
             coding="" if self.classes is None else coding(self),
             shapes=((shape.features,), ()),
         )
@@ -263,19 +245,8 @@ class BayesianModel(CustomPredictions):
     def _feature_scaling(self, layout: tuple[Place, ...], columns: int) -> Scaling | None:
         """Scaling by declared bounds; None where it is to be found."""
         if self.bounds is not None:
-            declared = declared_scaling(self.bounds, columns, "the features")
-            if not through_zero(layout):
-                return declared
-            size = np.maximum(np.abs(declared.low), np.abs(declared.high))
-            return uncentred(np.where(size > 0, size, 1.0), declared.low, declared.high)
-        if all(place.columns is None for place in layout):
-            return no_scaling(columns)
-        if self.private and through_zero(layout):
-            raise ValueError(
-                "a link without an intercept keeps the zero of its columns, which private scaling moves; "
-                "declare bounds= of the features, or give the link an intercept."
-            )
-        return None
+            return declared_scaling(self.bounds, columns, "the features")
+        return no_scaling(columns) if all(place.columns is None for place in layout) else None
 
     def _records(self, X: Any, y: Any) -> tuple[Array, Array]:
         matrix = as_matrix(X)[0]

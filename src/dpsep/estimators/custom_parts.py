@@ -10,7 +10,6 @@ from dpsep.models.custom import Place
 from dpsep.models.glm import Columns
 from dpsep.models.logistic import LogisticLikelihood
 from dpsep.models.sites import Factors, choose
-from dpsep.privacy.scaling import Scaling
 
 Array = NDArray[np.float64]
 
@@ -38,15 +37,9 @@ def rule_for(factors: str, count: int) -> Factors:
     return choose(factors, count)
 
 
-def through_zero(layout: tuple[Place, ...]) -> bool:
+def keeps_zero(layout: tuple[Place, ...]) -> bool:
     """Whether a predictor has columns and no intercept: then a shift of a column is not the same model."""
     return any(place.columns and not place.intercept for place in layout)
-
-
-def uncentred(scale: Array, low: Any = -np.inf, high: Any = np.inf) -> Scaling:
-    """Scaling that keeps zero where it is."""
-    zeros = np.zeros_like(scale)
-    return Scaling(zeros, scale, zeros + low, zeros + high)
 
 
 def information(layout: Any, weights: int) -> Array:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsep.estimators.charged import Run, Spend, charged_run, fingerprint_of
-from dpsep.estimators.columns import own_scaling, released, several, single
+from dpsep.estimators.columns import own_scaling, released, several, single, through_zero
 from dpsep.estimators.plan import Plan, plan, warn_if_weak
 from dpsep.estimators.resume import KeptGate
 from dpsep.estimators.run import design_schedule
@@ -74,6 +74,8 @@ class LinkedTask(NamedTuple):
     parts, hindsight
         Weights of one kind, whose precisions are guessed together, and whether mean parts are used again with
         later precisions: for few units (`dpsep.inference.stable`).
+    keep_zero
+        Whether columns are scaled and not shifted, because no intercept could take a shift up.
     step
         Most that each weight may move in a step; None for no such bound.
     """
@@ -95,6 +97,7 @@ class LinkedTask(NamedTuple):
     room: float = 1.2
     parts: NDArray[np.int64] | None = None
     hindsight: bool = False
+    keep_zero: bool = False
     step: Array | None = None
 
     @property
@@ -145,6 +148,8 @@ def fit_private(
         features, outcome, source = released(
             task.feature_scaling, task.outcome_scaling, task.scaling_records(arrays), run
         )
+        if task.keep_zero:
+            features, outcome = through_zero(features), through_zero(outcome)
         settings = _settings(task, features, outcome, chosen.warmup)
         gate = Gate(arrays, run.schedule.parts[-1], blocks, contribution, run.permit, stream=run.stream)
         state = linked.run(KeptGate(gate, run.saved, on_step), settings, chosen.steps)
@@ -194,6 +199,8 @@ def columns_of(task: LinkedTask, records: Records) -> tuple[Columns, Columns]:
     arrays = task.scaling_records(records)
     features = task.feature_scaling or own_scaling(arrays[0])
     outcome = task.outcome_scaling or own_scaling(arrays[1][:, None])
+    if task.keep_zero:
+        return through_zero(several(features)), through_zero(single(outcome))
     return several(features), single(outcome)
 
 
@@ -286,5 +293,6 @@ def _public(task: LinkedTask, program: str) -> Any:
         "prior": [task.prior_mean.tolist(), task.prior_sd.tolist()],
         "information": task.information.tolist(),
         "clip": task.clip,
+        "keep_zero": task.keep_zero,
         "scalings": [None if one is None else [part.tolist() for part in one] for one in scalings],
     }

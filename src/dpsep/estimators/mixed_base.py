@@ -5,7 +5,7 @@
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Self, cast
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from dpsep.data import as_matrix
 from dpsep.estimators import linked_run, mixed_records
 from dpsep.estimators.mixed_groups import Components, group_task, noise_gamma, slots, split
-from dpsep.estimators.mixed_predict import Groups, MixedPredictions, slope_columns
+from dpsep.estimators.mixed_predict import Groups
 from dpsep.estimators.mixed_records import GroupedTask
+from dpsep.estimators.mixed_structure import MixedStructure
 from dpsep.estimators.posterior import Posterior, to_original
 from dpsep.estimators.private import statement_of
 from dpsep.estimators.run import Task
@@ -22,27 +23,17 @@ from dpsep.estimators.statement import PrivacyStatement
 from dpsep.estimators.structure import (
     Structure,
     check_cells,
+    check_finite,
     check_numbers,
     coding,
-    declared_labels,
     declared_scaling,
-    places,
-    shape_of,
-    structure_of,
-    structure_of_groups,
-    table_shape,
 )
 from dpsep.models.glm import Columns
-from dpsep.models.mixed import MOST_RANDOM, Effects
-from dpsep.privacy.checkpoint import Checkpoint
+from dpsep.models.mixed import Effects
 from dpsep.privacy.gate import Records
-from dpsep.privacy.ledger import Ledger, as_ledger
-from dpsep.privacy.mechanism import Relation
 from dpsep.privacy.scaling import Scaling
 
 Array = NDArray[np.float64]
-MOST_WEIGHTS = 600
-"""Most weights with records as units: all random effects are among them, and their precision is whole."""
 
 
 class Fitted(NamedTuple):
@@ -72,7 +63,7 @@ class Fitted(NamedTuple):
     steps: int
 
 
-class MixedEstimator(MixedPredictions):
+class MixedEstimator(MixedStructure):
     """Base of the mixed models.
 
     Parameters
@@ -107,25 +98,9 @@ class MixedEstimator(MixedPredictions):
         shape (groups, effects, 2). With ``unit="group"`` there are none: they are not released.
     """
 
-    method = "sep"
-    _methods = ("sep",)
     _classifier = False
-    _families: tuple[str, ...] = ()
 
-    family: str
-    groups: Any
-    slopes: Any
-    random_intercept: bool
-    correlated: bool
-    unit: str
-    rows_per_group: int | None
     bounds: Any
-    fit_intercept: bool
-    prior_scale: float
-    relation: Relation
-    noise_aware: bool
-    ledger: Any
-    checkpoint: Any
 
     def fit(
         self, X: Any, y: Any, groups: Groups = None, *, on_step: Callable[[int, int], None] | None = None
@@ -180,101 +155,8 @@ class MixedEstimator(MixedPredictions):
         return 0.85
 
     def _check_records(self, X: Array, y: Array) -> None:
-        """Without privacy, bad cells are errors, as scikit-learn has them."""
-        if not np.isfinite(X).all():
-            raise ValueError("Input X contains NaN or infinity; a fit without privacy needs finite cells.")
-        if not np.isfinite(y).all():
-            raise ValueError("Input y contains NaN, infinity or an undeclared label.")
-
-    # Structure.
-
-    def _check_parameters(self) -> None:
-        self._check_privacy()
-        if self.family not in self._families:
-            raise ValueError(f"family must be one of {', '.join(self._families)}, not {self.family!r}.")
-        if self.unit not in ("record", "group"):
-            raise ValueError(f"unit must be 'record' or 'group', not {self.unit!r}.")
-        if not float(self.prior_scale) > 0:
-            raise ValueError(f"prior_scale must be positive, not {self.prior_scale!r}.")
-        if self.unit == "record" and self.correlated:
-            raise ValueError("correlated random effects are for unit='group'; leave correlated out.")
-        if self.rows_per_group is not None and (
-            int(self.rows_per_group) != self.rows_per_group or self.rows_per_group < 1
-        ):
-            raise ValueError(f"rows_per_group must be a whole number above 0, not {self.rows_per_group!r}.")
-
-    def _structure(self, X: Any, y: Any, groups: Groups) -> Structure:
-        """Return the table's shape, with units as records, and settle the groups."""
-        shape = structure_of(X, y) if self.unit == "record" else structure_of_groups(X, y)
-        rows = table_shape(X)[0]
-        if groups is not None and _length(groups) != rows:
-            raise ValueError("groups and X differ in their number of rows; groups must hold one label a row.")
-        if self.private and self.unit == "group" and isinstance(X, list | tuple):
-            raise ValueError(
-                "with unit='group' X must be an array or a frame: a list has no columns but those of its "
-                "first row, which belongs to one group."
-            )
-        self.groups_ = self._labels(groups, rows)
-        if self.unit == "record":
-            return shape
-        if self.rows_per_group is None and groups is not None:
-            raise ValueError("unit='group' needs rows_per_group, a public cap on the rows of a group.")
-        return shape._replace(records=len(self.groups_))
-
-    def _rows(self) -> int:
-        return 1 if self.rows_per_group is None else int(self.rows_per_group)
-
-    def _labels(self, groups: Groups, rows: int) -> NDArray[Any]:
-        if groups is None:
-            if self.unit == "group" and self.private:
-                raise ValueError(
-                    "unit='group' protects whole groups, and fit was not told which rows belong together: "
-                    "give fit(X, y, groups=labels). Where each row is its own group, number the rows."
-                )
-            return np.arange(1 if self.unit == "record" else rows)
-        if self.groups is None:
-            if self.private:
-                raise ValueError(
-                    "groups are not declared; under privacy give groups=[labels], or their number for codes "
-                    "0, 1, ..., to the estimator: who is in the table is not to be read off it."
-                )
-            return np.unique(np.asarray(groups))
-        if isinstance(self.groups, int | np.integer):
-            if self.groups < 1:
-                raise ValueError(f"groups must be a list of labels or a positive number, not {self.groups}.")
-            return np.arange(int(self.groups))
-        return declared_labels(self.groups)
-
-    def _codes(self, groups: Groups, rows: int) -> Array:
-        if groups is None:
-            return np.zeros(rows) if self.unit == "record" else np.arange(rows, dtype=np.float64)
-        return places(groups, self.groups_)
-
-    def _effects(self, shape: Structure) -> Effects:
-        effects = Effects(
-            shape.features,
-            bool(self.fit_intercept),
-            slope_columns(self.slopes, shape),
-            bool(self.random_intercept),
-            bool(self.correlated),
-            self._learned_noise(),
-        )
-        if effects.random < 1:
-            raise ValueError("a mixed model needs a random intercept or a random slope; give one.")
-        if self.unit == "group" and effects.random > MOST_RANDOM:
-            raise ValueError(
-                f"{effects.random} random effects a group; at most {MOST_RANDOM} are integrated out."
-            )
-        size = effects.fixed + len(self.groups_) * effects.random
-        if self.unit == "record" and size > MOST_WEIGHTS:
-            raise ValueError(
-                f"{len(self.groups_)} groups make {size} weights; at most {MOST_WEIGHTS} fit. Use "
-                "unit='group', which integrates random effects out, or fewer groups."
-            )
-        return effects
-
-    def _learned_noise(self) -> bool:
-        return False
+        """Without privacy, bad cells are errors."""
+        check_finite(X, y)
 
     def _warn_of_leaks(self, shape: Structure, y: Any, groups: Groups) -> None:
         if not self._classifier:
@@ -285,18 +167,6 @@ class MixedEstimator(MixedPredictions):
         self._warn_of_settings(shape)
 
     # The two kinds of fit.
-
-    def _budget(self, on_step: Any) -> dict[str, Any]:
-        return {
-            "epsilon": float(self.epsilon),
-            "delta": float(self.delta),
-            "relation": cast(Relation, self.relation),
-            "sampling": self._sampling(),
-            "ledger": cast(Ledger | None, as_ledger(self.ledger)),
-            "checkpoint": None if self.checkpoint is None else Checkpoint(self.checkpoint),
-            "seed": self.random_state,
-            "on_step": on_step,
-        }
 
     def _scaling(self, shape: Structure) -> Scaling | None:
         if self.bounds is None:
@@ -330,7 +200,7 @@ class MixedEstimator(MixedPredictions):
         )
         grouped = GroupedTask(task, effects, len(self.groups_), self._coding())
         if self.private:
-            result, spend = mixed_records.fit_private(grouped, records, **self._budget(on_step))
+            result, spend = mixed_records.fit_private(grouped, records, **self._budget(), on_step=on_step)
             self.privacy_: PrivacyStatement | None = statement_of(spend, leaks)
         else:
             result = mixed_records.fit_open(grouped, records())
@@ -359,7 +229,7 @@ class MixedEstimator(MixedPredictions):
             coding=self._coding(),
         )
         if self.private:
-            result, spend = linked_run.fit_private(task, records, **self._budget(on_step))
+            result, spend = linked_run.fit_private(task, records, **self._budget(), on_step=on_step)
             self.privacy_ = statement_of(spend, leaks)
         else:
             result = linked_run.fit_open(task, records(), "sep", None)
@@ -388,7 +258,7 @@ class MixedEstimator(MixedPredictions):
             fitted.outcome,
             fitted.noise,
             intercept=effects.intercept,
-        )
+        )._replace(noise_aware=bool(self.noise_aware))
         size = float(fitted.outcome.scale)
         own = fitted.components
         random = [*(["intercept"] if effects.random_intercept else []), *(columns[i] for i in effects.slopes)]
@@ -424,11 +294,3 @@ class MixedEstimator(MixedPredictions):
         sd = np.sqrt(np.diagonal(self.weights_covariance_))
         both = np.stack([self.weights_mean_, sd], -1)[effects.fixed :]
         self.random_effects_ = both.reshape(len(self.groups_), effects.random, 2)
-
-
-def _length(groups: Groups) -> int:
-    """Number of labels; of a list without a look at its cells."""
-    if isinstance(groups, list | tuple):
-        return len(groups)
-    shape = shape_of(groups)
-    return shape[0] if shape[1:] in ((), (1,)) else -1

@@ -134,6 +134,7 @@ def group_task(
             ]
         ),
         hindsight=True,
+        keep_zero=not effects.intercept,
         step=np.concatenate([np.full(effects.fixed, np.inf), np.full(effects.components + noise, _STEP)]),
     )
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsep.estimators.charged import Run, Spend, charged_run, fingerprint_of
-from dpsep.estimators.columns import own_scaling, released, several, single
+from dpsep.estimators.columns import own_scaling, released, several, single, through_zero
 from dpsep.estimators.plan import warn_if_weak
 from dpsep.estimators.resume import KeptGate
 from dpsep.estimators.run import Task, blocks_of, contribution_of, design_schedule, open_plan
@@ -107,6 +107,8 @@ def fit_private(
     def work(run: Run) -> tuple[GroupedResult, str]:
         arrays = records()
         features, outcome, source = released(task.feature_scaling, task.outcome_scaling, arrays[:2], run)
+        if not grouped.effects.intercept:
+            features, outcome = through_zero(features), through_zero(outcome)
         gate = Gate(arrays, run.schedule.parts[-1], blocks, contribution, run.permit, stream=run.stream)
         kept = KeptGate(gate, run.saved, on_step)
         return _run(kept, grouped, features, outcome, chosen.steps, chosen.warmup), source
@@ -135,8 +137,11 @@ def fit_open(grouped: GroupedTask, records: Records) -> GroupedResult:
     task = grouped.task
     features = task.feature_scaling or own_scaling(records[0])
     outcome = task.outcome_scaling or own_scaling(records[1][:, None])
+    maps = several(features), single(outcome)
+    if not grouped.effects.intercept:
+        maps = through_zero(maps[0]), through_zero(maps[1])
     gate = OpenGate(records, blocks_of(task, open_plan(task)), _contribution(grouped))
-    return _run(gate, grouped, several(features), single(outcome), task.steps or 200, 0)
+    return _run(gate, grouped, *maps, task.steps or 200, 0)
 
 
 def _contribution(grouped: GroupedTask) -> GroupedContribution:

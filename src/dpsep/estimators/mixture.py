@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 from numbers import Integral
-from typing import Any, Literal, Self, cast
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +18,7 @@ from dpsep.estimators.mixture_task import task_of
 from dpsep.estimators.private import statement_of
 from dpsep.estimators.statement import PrivacyStatement
 from dpsep.estimators.structure import check_cells, structure_of_table
-from dpsep.privacy.checkpoint import Checkpoint
 from dpsep.privacy.leaks import labelled_records, warn_leak
-from dpsep.privacy.ledger import Ledger, as_ledger
 from dpsep.privacy.mechanism import Relation
 
 Array = NDArray[np.float64]
@@ -160,13 +158,7 @@ class GaussianMixture(DensityMixin, MixtureDraws):
             result, spend = fit_private(
                 task,
                 lambda: (as_matrix(X)[0],),
-                epsilon=float(self.epsilon),
-                delta=float(self.delta),
-                relation=cast(Relation, self.relation),
-                sampling=self._sampling(),
-                ledger=cast(Ledger | None, as_ledger(self.ledger)),
-                checkpoint=None if self.checkpoint is None else Checkpoint(self.checkpoint),
-                seed=self.random_state,
+                **self._budget(),
                 on_step=on_step,
             )
             self.privacy_: PrivacyStatement | None = statement_of(spend, leaks)

@@ -31,8 +31,6 @@ from dpsep.estimators.structure import (
 from dpsep.families import Gamma
 from dpsep.models import LearnedNoise, ProbitLikelihood
 from dpsep.models.network_factors import Outcome
-from dpsep.privacy.checkpoint import Checkpoint
-from dpsep.privacy.ledger import Ledger, as_ledger
 from dpsep.privacy.mechanism import Relation
 from dpsep.privacy.sampling import Sampling
 
@@ -147,16 +145,12 @@ class NetworkEstimator(NetworkDraws):
         self._keep_names(shape)
         if self.private:
             wanted = None if self.sampling is None else self._sampling()
+            budget = self._budget()
+            budget["sampling"] = sampling_of(task, wanted, cast(Relation, self.relation))
             fitted, spend = fit_private(
                 task,
                 lambda: (as_matrix(X)[0], self._target(y)),
-                epsilon=float(self.epsilon),
-                delta=float(self.delta),
-                relation=cast(Relation, self.relation),
-                sampling=sampling_of(task, wanted, cast(Relation, self.relation)),
-                ledger=cast(Ledger | None, as_ledger(self.ledger)),
-                checkpoint=None if self.checkpoint is None else Checkpoint(self.checkpoint),
-                seed=self.random_state,
+                **budget,
                 noise_aware=bool(self.noise_aware),
                 on_step=on_step,
             )

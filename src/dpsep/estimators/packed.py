@@ -112,4 +112,13 @@ def unpack(value: Any) -> Any:
             raise ValueError("not a sampling scheme")
         return scheme(**value["fields"])
     cells = [unpack(cell) for cell in value["array"]]
-    return np.array(cells, dtype=np.dtype(value["type"])).reshape(value["shape"])
+    return np.array(cells, dtype=_stored_type(value["type"], cells)).reshape(value["shape"])
+
+
+def _stored_type(text: str, cells: list[Any]) -> np.dtype[Any]:
+    """Return an array's type; one that `pack` does not write, or far wider than its texts, is refused."""
+    dtype = np.dtype(text)
+    longest = max((len(cell) for cell in cells if isinstance(cell, str)), default=0)
+    if dtype.kind not in "biufUO" or (dtype.kind == "U" and dtype.itemsize > 4 * max(longest, 64)):
+        raise ValueError("not the type of a stored array")
+    return dtype

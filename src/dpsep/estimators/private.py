@@ -16,6 +16,7 @@ from dpsep.estimators.charged import Spend
 from dpsep.estimators.statement import PrivacyStatement, statement
 from dpsep.estimators.structure import Structure, check_names, is_known, table_shape
 from dpsep.estimators.upstream import upstream_leaks
+from dpsep.privacy.checkpoint import Checkpoint
 from dpsep.privacy.leaks import (
     LARGE_EPSILON,
     PrivacyLeakWarning,
@@ -25,6 +26,8 @@ from dpsep.privacy.leaks import (
     unknown_container,
     warn_leak,
 )
+from dpsep.privacy.ledger import Ledger, as_ledger
+from dpsep.privacy.mechanism import Relation
 from dpsep.privacy.sampling import FullBatch, PoissonSampling, Sampling
 
 
@@ -38,7 +41,9 @@ class PrivateEstimator(BaseEstimator):
     method: str
     steps: int | None
     clip: float | None
+    relation: Relation
     ledger: Any
+    checkpoint: Any
     random_state: int | None
     strict: bool
     _methods = ("sep", "ep", "adf")
@@ -77,6 +82,18 @@ class PrivateEstimator(BaseEstimator):
             f"sampling must be 'full', a rate in (0, 1], or a scheme of dpsep.privacy.sampling, "
             f"not {self.sampling!r}."
         )
+
+    def _budget(self) -> dict[str, Any]:
+        """What every private run takes: the budget, whose neighbours, which rows, who is told."""
+        return {
+            "epsilon": float(self.epsilon),
+            "delta": float(self.delta),
+            "relation": cast(Relation, self.relation),
+            "sampling": self._sampling(),
+            "ledger": cast(Ledger | None, as_ledger(self.ledger)),
+            "checkpoint": None if self.checkpoint is None else Checkpoint(self.checkpoint),
+            "seed": self.random_state,
+        }
 
     def _keep_names(self, shape: Structure) -> None:
         """Keep the number and the names of the columns, as scikit-learn does."""
@@ -150,16 +167,3 @@ def statement_of(spend: Spend, leaks: tuple[str, ...]) -> PrivacyStatement:
         unit=spend.unit,
         leaks=leaks,
     )
-
-
-def arviz_data(values: dict[str, Any]) -> Any:
-    """Return draws, one array (chains, draws, ...) a name, as ArviZ inference data (extra ``truth``)."""
-    try:
-        import arviz
-    except ImportError as error:
-        raise ImportError("to_arviz needs ArviZ: pip install 'dpsep[truth]'.") from error
-    convert = cast(Callable[..., Any], arviz.from_dict)
-    try:
-        return convert(posterior=values)
-    except TypeError:  # ArviZ 1.x takes groups as one dictionary
-        return convert({"posterior": values})

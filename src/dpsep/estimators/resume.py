@@ -18,7 +18,7 @@ from typing import IO, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsep.privacy.checkpoint import Checkpoint, CheckpointError
+from dpsep.privacy.checkpoint import Checkpoint, CheckpointError, fsync_folder, make_folder
 from dpsep.privacy.gate import Gate
 from dpsep.privacy.ledger import Ledger, Row
 
@@ -195,7 +195,9 @@ class KeptGate:
 def _locked(folder: Path) -> IO[str]:
     """Lock a folder for this process; the lock goes with the process, however it ends."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
+        # A run that died may have put its last checkpoint in place without living to make that durable.
+        fsync_folder(folder)
         lock = open(folder / "lock", "a")  # noqa: SIM115 (held open for as long as the run lasts)
     except OSError as error:
         reason = error.strerror or str(error)

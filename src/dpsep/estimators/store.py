@@ -93,11 +93,7 @@ def save(
         raise StoreError(f"cannot save a {kind}; those that can be saved are {', '.join(KINDS)}.")
     check_is_fitted(estimator)
     parameters = estimator.get_params(deep=False)
-    learned = {
-        name: value
-        for name, value in vars(estimator).items()
-        if (name.endswith("_") and not name.startswith("_")) or name in _KEPT
-    }
+    learned = {name: value for name, value in vars(estimator).items() if _is_learned(name)}
     statement = getattr(estimator, "privacy_", None)
     content = {
         "format": FORMAT,
@@ -137,11 +133,15 @@ def load(folder: str | os.PathLike[str]) -> Estimator:
         _check_format(folder, content["format"])
         kind = KINDS[content["estimator"]]
         parameters: dict[str, Any] = {name: unpack(part) for name, part in content["parameters"].items()}
+        if not parameters.keys().isdisjoint(_LEFT_OUT):  # a stranger's folder names no ledger of ours
+            raise ValueError("a parameter that is never stored")
         # What a model offers depends on which functions it has; without a log-likelihood it says so itself.
         absent = set(content.get("functions", ())) & {"mean", "sample"}
         parameters.update({name: Missing(name) for name in absent})
         estimator = kind(**parameters)
         for name, value in content["learned"].items():
+            if not _is_learned(name):  # a method, say, that a value would hide
+                raise ValueError("not the name of something learned")
             setattr(estimator, name, unpack(value))
         check_is_fitted(estimator)
     except StoreError:
@@ -164,16 +164,20 @@ def _manifest(folder: Path) -> dict[str, Any]:
         raise StoreError(
             f"{folder} has no {MANIFEST}: it is not the folder of a finished fit. Name one that is."
         ) from None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        whole = _sha256(_json(manifest))
+        named = all(_is_file_name(name) for name in files.keys())
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise StoreError(f"{folder / MANIFEST} cannot be read as a manifest; restore the folder.") from None
     _check_format(folder, version)
-    if digest != _sha256(_json(manifest)) or POSTERIOR not in files:
+    if digest != whole or not named or POSTERIOR not in files:
         raise StoreError(f"{folder / MANIFEST} was changed after the fit; restore the folder from a copy.")
     return manifest
 
 
 def _checked(folder: Path, name: str, digest: str) -> str:
     path = folder / name
+    if path.exists() and not path.is_file():  # a device or a pipe has no end
+        raise StoreError(f"{path} is not a regular file; restore the folder.")
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -182,7 +186,7 @@ def _checked(folder: Path, name: str, digest: str) -> str:
         raise StoreError(
             f"{path} was changed after the fit: it does not match {MANIFEST}. Restore it from a copy."
         )
-    return content.decode("utf-8")
+    return content.decode("utf-8", "replace")
 
 
 def _check_format(folder: Path, version: Any) -> None:
@@ -195,8 +199,17 @@ def _check_format(folder: Path, version: Any) -> None:
             f"reads formats up to {FORMAT}. Update dpsep."
         )
     raise StoreError(
-        f"{folder} has the format {version!r}, which no version of dpsep writes; restore the folder."
+        f"{folder} has the format {version!r:.100}, which no version of dpsep writes; restore the folder."
     )
+
+
+def _is_learned(name: str) -> bool:
+    return (name.endswith("_") and not name.startswith("_")) or name in _KEPT
+
+
+def _is_file_name(name: str) -> bool:
+    """Say whether a name is that of a file in the folder, and not a way out of it."""
+    return name not in ("", ".", "..") and not set(name) & {"/", "\\", "\0", ":"}
 
 
 def _json(content: Any) -> str:

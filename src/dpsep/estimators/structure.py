@@ -106,6 +106,14 @@ def table_shape(X: Any) -> tuple[int, int]:
     return int(shape[0]), int(shape[1])
 
 
+def check_finite(X: Array, y: Array) -> None:
+    """Refuse bad cells, as scikit-learn does; for fits without privacy only."""
+    if not np.isfinite(X).all():
+        raise ValueError("Input X contains NaN or infinity; a fit without privacy needs finite cells.")
+    if not np.isfinite(y).all():
+        raise ValueError("Input y contains NaN, infinity or an undeclared label.")
+
+
 def column_names(X: Any) -> tuple[str, ...] | None:
     """Column names where all are text. An Arrow table's `columns` are its cells: its names are elsewhere."""
     names = getattr(X, "column_names", None)

@@ -153,12 +153,16 @@ def _learns(step: Any) -> bool:
         return False
     if any(isinstance(step, kind) and declares(step) for kind, declares in _DECLARED.items()):
         return False
+    return _requires_fit(step) and any(
+        name.endswith("_") and not name.startswith("_") for name in set(vars(step)) - _SHAPE
+    )
+
+
+def _requires_fit(step: Any) -> bool:
     try:
-        if not get_tags(step).requires_fit:
-            return False
+        return get_tags(step).requires_fit
     except Exception:  # a step that says nothing of itself; what it has learned is looked for all the same
-        pass
-    return any(name.endswith("_") and not name.startswith("_") for name in set(vars(step)) - _SHAPE)
+        return True
 
 
 def _categories_declared(step: Any) -> bool:
