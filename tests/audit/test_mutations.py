@@ -158,7 +158,7 @@ def test_a_named_check_fails_on_the_library_when(mutation: str, monkeypatch: pyt
         function = broken(change)
         for place in (change.owner, *change.where):
             monkeypatch.setattr(place, change.name, function)
-    with pytest.raises(AssertionError):
+    with pytest.raises((AssertionError, gate.DeviceError)):  # some the gate itself sees first
         check()
 
 

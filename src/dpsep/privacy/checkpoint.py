@@ -25,13 +25,22 @@ import os
 import secrets
 import stat
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["Checkpoint", "CheckpointError", "Saved", "WriteError", "atomic_write", "fsync_folder"]
+__all__ = [
+    "Checkpoint",
+    "CheckpointError",
+    "Saved",
+    "WriteError",
+    "atomic_write",
+    "durable_names",
+    "fsync_folder",
+    "make_folder",
+]
 
 FORMAT = 1
 FILE_NAME = "checkpoint.npz"
@@ -59,16 +68,51 @@ class Saved(NamedTuple):
 
 def fsync_folder(folder: str | os.PathLike[str]) -> None:
     """Make the names in a folder durable: a rename survives a power cut only after this."""
+    with durable_names(folder):
+        pass
+
+
+@contextlib.contextmanager
+def durable_names(folder: str | os.PathLike[str]) -> Iterator[None]:
+    """Make the names in a folder durable at the end of a block; a folder that cannot be opened fails first."""
     if os.name == "nt":  # Windows cannot open a folder; its renames are journalled by the file system
+        yield
         return
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
-    except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some file systems have no such operation
-            raise
+        yield
+        try:
+            os.fsync(descriptor)
+        except OSError as error:
+            if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some file systems have no such operation
+                raise
     finally:
         os.close(descriptor)
+
+
+def make_folder(folder: str | os.PathLike[str]) -> None:
+    """Make a folder, and those above it that are missing, so that a power cut does not take it away again.
+
+    A sync of a folder makes the names in it durable and not its own name, which the folder above holds.
+
+    Raises
+    ------
+    WriteError
+        It cannot be made, or its name cannot be made durable.
+    """
+    folder = Path(os.path.abspath(folder))
+    try:
+        missing = [one for one in (folder, *folder.parents) if not one.exists()]
+        folder.mkdir(parents=True, exist_ok=True)
+        for one in missing:
+            fsync_folder(one.parent)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise WriteError(
+            error.errno,
+            f"the folder {folder} cannot be made ({reason}): name one in an existing folder that you may "
+            "write to, on a disk with room",
+        ) from error
 
 
 def atomic_write(path: str | os.PathLike[str], content: bytes | str) -> None:
@@ -181,10 +225,7 @@ class Checkpoint:
             for name, member in members.items():
                 with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
                     np.lib.format.write_array(file, member, allow_pickle=False)
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise WriteError(error.errno, _explain(error, self.folder, buffer.tell())) from error
+        make_folder(self.folder)
         atomic_write(self.path, buffer.getvalue())
 
     def load(self) -> Saved | None:

@@ -28,6 +28,10 @@ that share it and refuses one more than was charged.
 *Unusable records* (a NaN, an infinity, an undeclared label: whatever the contribution marks by a value that
 is not finite) contribute zero to every block. An error would tell on them.
 
+*A device at fault.* Sums that no clipped rows can have (not finite, not integers, beyond rows times the clip)
+raise `DeviceError`, after the charge. On a device that computes as it should this cannot happen for any
+records, so that the error tells nothing of them.
+
 *Numerics.* Sums are exact integers on a public grid and the noise is a Gaussian rounded to that grid, from an
 operating-system-seeded ChaCha20 stream (`dpsep.privacy.noise`): rounding after adding is post-processing, so
 the Gaussian accountants hold as they stand. ``noise="float"`` or a seeded stream is for experiments:
@@ -54,6 +58,7 @@ from dpsep.privacy.permit import NotCharged, Permit, authorise, describe
 __all__ = [
     "ACCELERATOR_CAPACITY",
     "CAPACITY",
+    "DeviceError",
     "Gate",
     "NotCharged",
     "Permit",
@@ -74,6 +79,10 @@ ACCELERATOR_CAPACITY = 2**16
 
 CHUNK_NUMBERS = 2**25
 """Most numbers in the contributions of one chunk."""
+
+
+class DeviceError(RuntimeError):
+    """The device returned sums that no records can have; what was charged stays spent."""
 
 
 class Gate:
@@ -187,6 +196,25 @@ def check_blocks(mechanism: Mechanism, blocks: Sequence[Block]) -> None:
             )
 
 
+def _check_device(block: Block, total: NDArray[np.float64], rows: int) -> None:
+    """Refuse a chunk's sums that are no integers, or larger than this many clipped rows can make them.
+
+    A device that works never comes here with such sums, whatever the records: `dpsep.privacy.grid` says why.
+    One that does not could return a NaN, and the integer that a NaN is cast to would be released.
+    """
+    if math.isinf(block.clip):
+        return
+    largest = 1 if block.kind == "count" else block.norm_units ** (2 if block.kind == "outer" else 1)
+    smallest = 0 if block.kind == "count" else -rows * largest
+    # A NaN fails every comparison.
+    if not np.all((total >= smallest) & (total <= rows * largest) & (total == np.rint(total))):
+        raise DeviceError(
+            f"the device ({jax.default_backend()}) returned sums that no records can have, whatever is in "
+            "them: it, its memory or its driver is at fault, not the table. This step released nothing; what was "
+            "charged stays spent. Check the device, or run on another one (JAX_PLATFORMS=cpu)."
+        )
+
+
 def _deviation(mechanism: Mechanism, block: Block) -> float:
     return mechanism.sigma * block.clip / math.sqrt(block.share)
 
@@ -218,7 +246,9 @@ class Reader:
             for chunk in self._chunks(rows):
                 sums = chunk_sums(blocks, chunk_rows(contribution, blocks, public, chunk))
                 for total, block, part, kind in zip(totals, blocks, sums, kinds, strict=True):
-                    total += coordinates_of(block, np.asarray(part)).astype(kind)
+                    found = coordinates_of(block, np.asarray(part))
+                    _check_device(block, found, self._capacity)
+                    total += found.astype(kind)
         return totals
 
     def _chunks(self, rows: NDArray[np.int64]) -> Iterator[Any]:
