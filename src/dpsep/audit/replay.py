@@ -223,11 +223,11 @@ def record(
         trace.rows = [(row.kind, *row[4:10]) for row in ledger.rows()[before:]]
     if getattr(estimator, "privacy_", None) is not None:
         trace.statement = {key: value for key, value in estimator.privacy_.to_dict().items() if key != "run"}
-        trace.outcome = _arrays(estimator)
+        trace.outcome = arrays_of(estimator)
     return trace
 
 
-def _arrays(estimator: Any) -> dict[str, Array]:
+def arrays_of(estimator: Any) -> dict[str, Array]:
     """Return everything learned that is made of numbers: fitted attributes and all parts of the posterior."""
     learned = {name: value for name, value in vars(estimator).items() if name.endswith("_")}
     for which in ("posterior", "components"):
