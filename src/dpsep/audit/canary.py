@@ -27,7 +27,7 @@ itself; `power` says how likely this audit would have found noise half as large 
 
 import math
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -302,7 +302,6 @@ def canary_audit(
     runs: int = 100,
     confidence: float = 0.999,
     seed: int = 0,
-    gather: Callable[..., Trials] = trials,
 ) -> Audit:
     """Audit a private estimator by crafted canaries; see the module.
 
@@ -312,8 +311,6 @@ def canary_audit(
         As in `trials`.
     confidence
         Of the bound.
-    gather
-        Makes the trials, if not `trials` in this process.
 
     Examples
     --------
@@ -324,7 +321,7 @@ def canary_audit(
     >>> found.epsilon <= found.claimed, found.caught
     (True, False)
     """
-    seen = gather(estimator, X, y, canaries=canaries, runs=runs, seed=seed)
+    seen = trials(estimator, X, y, canaries=canaries, runs=runs, seed=seed)
     # The likelihood ratio is one at the middle of the two laws; fixed before the trials.
     counts = counts_at(seen.inside, seen.outside, 0.0)
     bound = lower_bound(counts, seen.delta, confidence)

@@ -210,8 +210,8 @@ def _check_device(block: Block, total: NDArray[np.float64], rows: int) -> None:
     if not np.all((total >= smallest) & (total <= rows * largest) & (total == np.rint(total))):
         raise DeviceError(
             f"the device ({jax.default_backend()}) returned sums that no records can have, whatever is in "
-            "them: it, its memory or its driver is at fault, not the table. This step released nothing; what was "
-            "charged stays spent. Check the device, or run on another one (JAX_PLATFORMS=cpu)."
+            "them: it, its memory or its driver is at fault, not the table. This step released nothing; what "
+            "was charged stays spent. Check the device, or run on another one (JAX_PLATFORMS=cpu)."
         )
 
 

@@ -1,0 +1,91 @@
+"""What `dpsep audit` attacks: small full-batch runs of every private method, and their made-up tables.
+
+Tables have few records (more would not help an attacker who knows them all) and as many columns as give
+canaries room. The number of trials grows as epsilon falls: what is to be seen is smaller.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+DELTA = 1e-2
+"""Delta of the audited runs: the larger it is, the fewer trials show half of an epsilon."""
+RECORDS = 16
+
+
+class Target(NamedTuple):
+    """Something to be audited.
+
+    Attributes
+    ----------
+    name
+        How it is called in tables.
+    make
+        Returns the estimator for an epsilon.
+    X, y
+        Its table.
+    canaries
+        How many ride in a run.
+    """
+
+    name: str
+    make: Callable[[float], Any]
+    X: Array
+    y: Array | None
+    canaries: int
+
+
+def targets() -> dict[str, Target]:
+    """Return all targets by name.
+
+    Examples
+    --------
+    >>> list(targets())
+    ['linear', 'logistic', 'mixture', 'network', 'dp-vi', 'dp-em']
+    """
+    from dpsep.estimators import GaussianMixture, LinearRegression, LogisticRegression, NetworkRegressor
+
+    box: dict[str, Any] = {"delta": DELTA, "bounds": (-1, 1)}
+    aim: dict[str, Any] = box | {"target_bounds": (-1, 1)}
+    wide, y = _table(63)
+    some, _ = _table(15)
+    middle, _ = _table(31)
+    labels = np.where(y > 0, 1.0, -1.0)
+
+    def network(epsilon: float, **more: Any) -> Any:
+        return NetworkRegressor(epsilon=epsilon, hidden=2, steps=2, **aim, **more)
+
+    found = (
+        Target("linear", lambda e: LinearRegression(epsilon=e, steps=2, **aim), wide, y, 64),
+        Target(
+            "logistic",
+            lambda e: LogisticRegression(epsilon=e, classes=[-1, 1], steps=2, **box),
+            wide,
+            labels,
+            64,
+        ),
+        Target("mixture", lambda e: GaussianMixture(2, epsilon=e, steps=1, **box), some, None, 32),
+        Target("network", network, middle, y, 32),
+        Target("dp-vi", lambda e: network(e, method="vi", sampling="full"), middle, y, 32),
+        Target("dp-em", lambda e: GaussianMixture(2, epsilon=e, steps=1, method="em", **box), some, None, 32),
+    )
+    return {target.name: target for target in found}
+
+
+def trials_for(epsilon: float) -> int:
+    """Return how many canaries a side show at least half of epsilon with 99.9 % confidence, with some room.
+
+    Examples
+    --------
+    >>> trials_for(0.5), trials_for(1.0), trials_for(4.0)
+    (12000, 6000, 1500)
+    """
+    return int(min(12000.0, max(1500.0, 6000.0 / epsilon)))
+
+
+def _table(columns: int) -> tuple[Array, Array]:
+    generator = np.random.default_rng(columns)
+    return generator.uniform(-1, 1, (RECORDS, columns)), generator.uniform(-1, 1, RECORDS)
