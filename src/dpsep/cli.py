@@ -328,6 +328,52 @@ def bench(
 
 
 @app.command()
+def audit(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[TARGETS]...",
+            help="linear, logistic, mixture, network, dp-vi, dp-em (all if left out), or FILE.py:FUNCTION, "
+            "a function that returns your estimator and a made-up table (estimator, X, y).",
+        ),
+    ] = None,
+    epsilon: Annotated[str, typer.Option(metavar="A,B", help="What is claimed.")] = "0.5,1,4",
+    attack: Annotated[
+        list[str] | None,
+        typer.Option(help="canary, membership, 'one run' or replay; all if left out. May be repeated."),
+    ] = None,
+    controls: Annotated[
+        bool, typer.Option("--controls", help="Also break the library in eleven ways; all must be caught.")
+    ] = False,
+    only_controls: Annotated[
+        bool, typer.Option("--only-controls", help="Break the library and attack nothing else.")
+    ] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="A tenth of the runs.")] = False,
+    scale: Annotated[float, typer.Option(help="Multiple of the number of runs.")] = 1.0,
+    jobs: Annotated[int | None, typer.Option(help="Processes; as many as cores by default.")] = None,
+    json_path: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write the rows to a file.")
+    ] = None,
+    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a picture (PNG).")] = None,
+) -> None:
+    """Attack private estimators: lower bounds on epsilon, record and replay, controls."""
+    from dpsep.shell import audit as work
+
+    work.run(
+        list(names or ()),
+        epsilon,
+        attacks=list(attack or ()),
+        controls=controls,
+        only_controls=only_controls,
+        quick=quick,
+        scale=scale,
+        jobs=jobs,
+        json_path=json_path,
+        plot=plot,
+    )
+
+
+@app.command()
 def paper(
     table: Annotated[
         str, typer.Argument(metavar="TABLE", help="accounting, figure1, table1 to table9, or all.")

@@ -1,0 +1,191 @@
+"""The work of `dpsep audit`: attacks as rows of a table, each in a process that starts clean.
+
+A row has the keys ``target, attack, claimed, lower_bound, confidence, caught``; others follow. ``caught`` is
+true where a mechanism was shown to cost more than it claims, or a replay found a difference: for the library
+as it is that must never be, for a control it must.
+"""
+
+import importlib.util
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dpsep.audit.canary import Audit, canary_audit
+from dpsep.audit.controls import CONTROLS, run_control
+from dpsep.audit.membership import membership_audit
+from dpsep.audit.neighbours import neighbours_of
+from dpsep.audit.one_run import one_run_audit
+from dpsep.audit.replay import replay
+from dpsep.audit.targets import Target, targets, trials_for
+
+Row = dict[str, Any]
+ATTACKS = ("canary", "membership", "one run", "replay")
+"""What can be done to a target."""
+
+
+def find_target(name: str) -> Target:
+    """Return a target of ours, or that of a file, ``FILE.py:FUNCTION``.
+
+    The function takes nothing and returns a private estimator and a made-up table for it: ``(estimator, X,
+    y)``, or ``(estimator, X)`` where there is no outcome. The file is Python and is run.
+
+    Examples
+    --------
+    >>> find_target("linear").canaries
+    64
+    >>> find_target("cubic")
+    Traceback (most recent call last):
+        ...
+    ValueError: there is no target 'cubic'; there are linear, logistic, ... dp-em, and FILE.py:FUNCTION.
+    """
+    known = targets()
+    if name in known:
+        return known[name]
+    path, colon, function = name.rpartition(":")
+    if not colon:
+        raise ValueError(f"there is no target {name!r}; there are {', '.join(known)}, and FILE.py:FUNCTION.")
+    if not Path(path).is_file():
+        raise ValueError(f"there is no file {path}; a target of your own is FILE.py:FUNCTION.")
+    spec = importlib.util.spec_from_file_location("dpsep_audit_target", path)
+    if spec is None or spec.loader is None:
+        raise ValueError(f"{path} is no Python file; a target of your own is FILE.py:FUNCTION.")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    if not callable(getattr(module, function, None)):
+        raise ValueError(f"{path} has no function {function!r}.")
+    found = getattr(module, function)()
+    if not isinstance(found, tuple) or len(found) not in (2, 3) or not hasattr(found[0], "fit"):
+        raise ValueError(f"{function} must return a private estimator and its table: (estimator, X, y).")
+    estimator, X, *y = found
+    X = np.asarray(X, np.float64)
+
+    def make(epsilon: float) -> Any:
+        return estimator if epsilon == estimator.epsilon else _with_epsilon(estimator, epsilon)
+
+    return Target(name, make, X, np.asarray(y[0], np.float64) if y else None, min(16, X.shape[1] + 1))
+
+
+def attack(name: str, kind: str, epsilon: float, scale: float = 1.0) -> Row:
+    """Attack a target once and return the row.
+
+    Parameters
+    ----------
+    name
+        Of the target.
+    kind
+        One of `ATTACKS`.
+    epsilon
+        What the estimator shall claim.
+    scale
+        Of the number of runs.
+    """
+    target = find_target(name)
+    estimator = target.make(epsilon)
+    if kind == "replay":
+        return _replayed(target, estimator, max(4, round(16 * scale)))
+    if kind == "canary":
+        runs = max(4, round(2 * scale * trials_for(epsilon) / target.canaries))
+        found = canary_audit(estimator, target.X, target.y, canaries=target.canaries, runs=runs)
+    elif kind == "membership":
+        found = membership_audit(estimator, target.X, target.y, runs=max(20, round(100 * scale)))
+    else:
+        found = one_run_audit(estimator, target.X, target.y, canaries=target.canaries)
+    return row_of(name, kind, found)
+
+
+def row_of(name: str, kind: str, found: Audit) -> Row:
+    """Return an audit as a row."""
+    return {
+        "target": name,
+        "attack": kind,
+        "claimed": found.claimed,
+        "lower_bound": found.epsilon,
+        "confidence": found.bound.confidence,
+        "caught": found.caught,
+        "delta": found.delta,
+        "assumption_free": found.bound.epsilon,
+        "power": None if np.isnan(found.power) else found.power,
+        "reach": None if np.isnan(found.reach) else found.reach,
+        "trials": found.counts.members + found.counts.others,
+        "runs": found.runs,
+        "evidence": found.attack,
+    }
+
+
+def control(name: str) -> Row:
+    """Run one negative control and return its row."""
+    found = run_control(name)
+    return {
+        "target": f"control: {name}",
+        "attack": found.test,
+        "claimed": None,
+        "lower_bound": None,
+        "confidence": None,
+        "caught": found.caught,
+        "evidence": found.evidence,
+        "false_alarm": found.alarm,
+    }
+
+
+def run_all(
+    names: Sequence[str],
+    epsilons: Sequence[float],
+    *,
+    attacks: Sequence[str] = ATTACKS,
+    controls: bool = False,
+    scale: float = 1.0,
+    jobs: int | None = None,
+) -> Iterator[tuple[int, int, Row]]:
+    """Attack targets, in processes of their own; yield how many are done, of how many, and each row.
+
+    Canaries are tried at every epsilon, the other attacks at the largest, where they see most.
+    """
+    work: list[Callable[[], Row]] = []
+    for name in names:
+        if "canary" in attacks:
+            work += [partial(attack, name, "canary", epsilon, scale) for epsilon in sorted(epsilons)]
+        work += [partial(attack, name, kind, max(epsilons), scale) for kind in attacks if kind != "canary"]
+    if controls:
+        work += [partial(control, name) for name in CONTROLS]
+    if not work:
+        return
+    count = min(jobs or os.cpu_count() or 1, len(work))
+    with ProcessPoolExecutor(count, mp_context=get_context("spawn")) as pool:
+        futures = [pool.submit(one) for one in work]
+        for done, future in enumerate(as_completed(futures), 1):
+            yield done, len(work), future.result()
+
+
+def _replayed(target: Target, estimator: Any, neighbours: int) -> Row:
+    y = np.zeros(len(target.X)) if target.y is None else target.y
+    seeded = _again(estimator).set_params(random_state=1)
+    report = replay(partial(_again, seeded), target.X, y, neighbours_of(target.X, y, neighbours))
+    evidence = f"{report.neighbours} neighbours, {report.releases} releases, farthest {report.farthest:.3f}"
+    if report.differences:
+        first = report.differences[0]
+        evidence = f"{len(report.differences)} differences, the first: {first.what} ({first.neighbour})"
+    return {
+        "target": target.name,
+        "attack": "replay",
+        "claimed": estimator.epsilon,
+        "lower_bound": None,
+        "confidence": None,
+        "caught": bool(report.differences),
+        "evidence": evidence,
+    }
+
+
+def _again(estimator: Any) -> Any:
+    from sklearn.base import clone
+
+    return clone(estimator)
+
+
+def _with_epsilon(estimator: Any, epsilon: float) -> Any:
+    return _again(estimator).set_params(epsilon=epsilon)

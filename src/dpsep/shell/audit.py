@@ -1,0 +1,128 @@
+"""`dpsep audit`: attack the library, or an estimator of your own, and print what was proved."""
+
+import json
+import math
+from collections.abc import Sequence
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from dpsep.shell.errors import DONE, FAILED, CallError
+from dpsep.shell.screen import number, print_table, progress, remark
+
+__all__ = ["run"]
+
+
+def run(
+    names: Sequence[str],
+    epsilons: str,
+    *,
+    attacks: Sequence[str],
+    controls: bool,
+    only_controls: bool,
+    quick: bool,
+    scale: float,
+    jobs: int | None,
+    json_path: Path | None,
+    plot: Path | None,
+) -> None:
+    """Attack targets and print the table; exit code 1 if one is caught, or a control is not."""
+    from dpsep.audit.targets import targets
+    from dpsep.audit.work import ATTACKS, find_target, run_all
+    from dpsep.privacy.checkpoint import atomic_write
+
+    claims = _numbers(epsilons)
+    unknown = [one for one in attacks if one not in ATTACKS]
+    if unknown:
+        raise CallError(f"there is no attack {unknown[0]!r}; there are {', '.join(ATTACKS)}.")
+    chosen = [] if only_controls else list(names) or list(targets())
+    for name in chosen:
+        find_target(name)
+    rows: list[dict[str, Any]] = []
+    with progress("audit") as report:
+        for done, total, row in run_all(
+            chosen,
+            claims,
+            attacks=attacks or ATTACKS,
+            controls=controls or only_controls,
+            scale=0.1 if quick else scale,
+            jobs=jobs,
+        ):
+            rows.append(row)
+            report(done, total)
+    rows.sort(key=lambda row: (row["target"].startswith("control"), row["target"], row["attack"]))
+    _show(rows)
+    if json_path is not None:
+        atomic_write(json_path, json.dumps(rows, indent=2) + "\n")
+    if plot is not None:
+        atomic_write(plot, _picture(rows))
+    raise typer.Exit(_verdict(rows))
+
+
+def _numbers(text: str) -> list[float]:
+    try:
+        found = [float(part) for part in text.split(",")]
+    except ValueError:
+        found = []
+    if not found or not all(0 < value < math.inf for value in found):
+        raise CallError(f"--epsilon takes positive numbers with commas between them, not {text!r}.")
+    return found
+
+
+def _show(rows: Sequence[dict[str, Any]]) -> None:
+    attacks = [row for row in rows if "false_alarm" not in row]
+    controls = [row for row in rows if "false_alarm" in row]
+    if attacks:
+        header = ("target", "attack", "claimed", "proved", "confidence", "power", "caught", "what was done")
+        print_table(
+            "Lower bounds on epsilon",
+            header,
+            [
+                (
+                    row["target"],
+                    row["attack"],
+                    number(row["claimed"]),
+                    "" if row["lower_bound"] is None else number(row["lower_bound"]),
+                    "" if row["confidence"] is None else f"{row['confidence']:.1%}",
+                    "" if row.get("power") is None else f"{row['power']:.0%}",
+                    "CAUGHT" if row["caught"] else "no",
+                    row["evidence"],
+                )
+                for row in attacks
+            ],
+        )
+        remark(
+            "proved: epsilon is at least this. power: chance that this audit would have found half the noise."
+        )
+    if controls:
+        print_table(
+            "Controls: the library broken on purpose",
+            ("what is broken", "test", "caught", "evidence"),
+            [
+                (
+                    row["target"].removeprefix("control: "),
+                    row["attack"],
+                    "caught" if row["caught"] else "NOT CAUGHT",
+                    row["evidence"] if row["false_alarm"] is None else f"FALSE ALARM: {row['false_alarm']}",
+                )
+                for row in controls
+            ],
+        )
+
+
+def _verdict(rows: Sequence[dict[str, Any]]) -> int:
+    """Done, if nothing that is whole was caught and all that is broken was."""
+    attacks = all(not row["caught"] for row in rows if "false_alarm" not in row)
+    controls = all(row["caught"] and row["false_alarm"] is None for row in rows if "false_alarm" in row)
+    return DONE if attacks and controls else FAILED
+
+
+def _picture(rows: Sequence[dict[str, Any]]) -> bytes:
+    from dpsep.report.audits import plot_audit
+
+    figure = plot_audit(rows).figure
+    buffer = BytesIO()
+    figure.savefig(buffer, format="png", dpi=160)
+    return buffer.getvalue()
