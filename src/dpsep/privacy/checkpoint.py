@@ -74,7 +74,7 @@ def fsync_folder(folder: str | os.PathLike[str]) -> None:
 
 @contextlib.contextmanager
 def durable_names(folder: str | os.PathLike[str]) -> Iterator[None]:
-    """Make the names in a folder durable at the end of a block; a folder that cannot be opened fails first."""
+    """Make the names in a folder durable at a block's end; a folder that cannot be opened fails before it."""
     if os.name == "nt":  # Windows cannot open a folder; its renames are journalled by the file system
         yield
         return

@@ -8,8 +8,10 @@ back, so keep receipts (`Ledger.verify` takes them) or the file where only its o
 
 Durability: rollback journal (`journal_mode=DELETE`) with `synchronous=EXTRA`. FULL would not do here: a
 transaction in that mode commits when its journal's name is removed, and only EXTRA syncs the folder after
-that, so that a power cut cannot bring the journal back and roll a charge off again. WAL with FULL is as
-durable but needs shared memory and two more files beside the ledger.
+that, so that a power cut cannot bring the journal back and roll a charge off again. SQLite passes over a
+folder that it cannot open for that (no right to read it, too many open files), so a write opens the folder
+before it begins and syncs it once more at its end. WAL with FULL is as durable but needs shared memory and
+two more files beside the ledger.
 
 Each operation opens a connection of its own, under one lock that also holds off `fork`: SQLite's locks must
 not cross a fork.
@@ -28,7 +30,7 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dpsep.privacy.checkpoint import fsync_folder
+from dpsep.privacy.checkpoint import durable_names, fsync_folder
 
 FORMAT = 1
 APPLICATION = 0x64705345  # marks the file as ours: "dpSE"
@@ -176,11 +178,21 @@ def open_file(path: Path, timeout: float, *, write: bool = False) -> Iterator[sq
             f"there is no ledger at {path}: name an existing one, or give epsilon and delta to make it. If "
             "there was one, restore it from a copy; a new one would forget what was spent"
         )
-    with _operation(path, timeout, mode="rw") as connection:
-        connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
-        _check_format(connection, path)
-        yield connection
-        connection.execute("COMMIT")
+    try:
+        with (
+            durable_names(path.parent) if write else contextlib.nullcontext(),
+            _operation(path, timeout, mode="rw") as connection,
+        ):
+            connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
+            _check_format(connection, path)
+            yield connection
+            connection.execute("COMMIT")
+    except OSError as error:
+        raise LedgerUnwritable(
+            f"the ledger {path} cannot be written durably: its folder cannot be opened or synced "
+            f"({error.strerror}). Do not read records; make the folder one that you may read and write, or "
+            "name a path elsewhere"
+        ) from error
 
 
 def read_entries(connection: sqlite3.Connection, path: Path) -> list[Entry]:
