@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: install demo test lint paper bench docs clean
+.PHONY: install demo test lint paper bench audit mutation fuzz docs clean
 
 install: $(VENV)/.dev
 
@@ -47,6 +47,16 @@ paper: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	$(BIN)/dpsep bench
+
+# Attacks at four times their usual size, the controls, and replays over options of all estimators.
+audit: $(VENV)/.dev
+	$(BIN)/dpsep audit --scale 4 --controls --matrix pairs --json dpsep-audit.json --plot dpsep-audit.png
+
+mutation: $(VENV)/.dev
+	$(BIN)/python tools/mutation/run.py
+
+fuzz: $(VENV)/.dev
+	$(BIN)/python tools/fuzz/run.py --inputs 1000000 --target all --seed 0 --out dpsep-fuzz
 
 docs: $(VENV)/.docs
 	$(BIN)/mkdocs build --strict

@@ -345,9 +345,15 @@ def audit(
     controls: Annotated[
         bool, typer.Option("--controls", help="Also break the library in eleven ways; all must be caught.")
     ] = False,
-    only_controls: Annotated[
-        bool, typer.Option("--only-controls", help="Break the library and attack nothing else.")
-    ] = False,
+    matrix: Annotated[
+        str | None,
+        typer.Option(
+            metavar="pairs|all",
+            help="Also record and replay over the options of all estimators: all pairs of values, or all "
+            "combinations (hours).",
+        ),
+    ] = None,
+    only: Annotated[bool, typer.Option("--only", help="Controls or matrix alone, no target.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="A tenth of the runs.")] = False,
     scale: Annotated[float, typer.Option(help="Multiple of the number of runs.")] = 1.0,
     jobs: Annotated[int | None, typer.Option(help="Processes; as many as cores by default.")] = None,
@@ -364,7 +370,8 @@ def audit(
         epsilon,
         attacks=list(attack or ()),
         controls=controls,
-        only_controls=only_controls,
+        only=only,
+        matrix=matrix,
         quick=quick,
         scale=scale,
         jobs=jobs,

@@ -73,9 +73,14 @@ def test_a_model_of_ones_own_is_attacked_and_a_leak_beside_the_gate_is_found(
     assert "beside the releases" in text
 
 
-def test_controls_can_be_run_alone() -> None:
-    from dpsep.audit.work import control
+def test_rows_of_controls_and_options_are_shown_and_judged(capsys: pytest.CaptureFixture[str]) -> None:
+    from dpsep.audit.work import combination, control
     from dpsep.shell.audit import _show, _verdict
+
+    kept = combination("probit", {"bounds": (-1, 1), "relation": "replace-one"})
+    assert kept["outcome"] == "kept"
+    _show([kept, kept | {"outcome": "caught", "caught": True, "evidence": "a leak"}])
+    assert "CAUGHT probit: bounds=(-1, 1), relation=replace-one: a leak" in capsys.readouterr().out
 
     row = control("standardised outside")
     _show([row])
@@ -92,6 +97,8 @@ def test_controls_can_be_run_alone() -> None:
         (["linear", "--epsilon", "0"], "positive numbers"),
         (["linear", "--epsilon", "one"], "positive numbers"),
         (["linear", "--attack", "guess"], "there is no attack 'guess'"),
+        (["--matrix", "some"], "--matrix takes pairs or all"),
+        (["--only"], "--only needs --controls or --matrix"),
     ],
 )
 def test_a_wrong_call_is_told_in_one_line(arguments: list[str], message: str) -> None:

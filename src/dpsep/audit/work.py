@@ -18,6 +18,7 @@ import numpy as np
 
 from dpsep.audit.canary import Audit, canary_audit
 from dpsep.audit.controls import CONTROLS, run_control
+from dpsep.audit.matrix import combinations, covering, kinds, try_combination
 from dpsep.audit.membership import membership_audit
 from dpsep.audit.neighbours import neighbours_of
 from dpsep.audit.one_run import one_run_audit
@@ -135,18 +136,36 @@ def control(name: str) -> Row:
     }
 
 
+def combination(name: str, options: dict[str, Any]) -> Row:
+    """Replay one combination of options of an estimator and return its row."""
+    found = try_combination(name, options)
+    words = ", ".join(f"{option}={value}" for option, value in options.items())
+    return {
+        "target": f"{name}: {words}",
+        "attack": "replay",
+        "claimed": None,
+        "lower_bound": None,
+        "confidence": None,
+        "caught": found.outcome == "caught",
+        "evidence": found.evidence,
+        "outcome": found.outcome,
+    }
+
+
 def run_all(
     names: Sequence[str],
     epsilons: Sequence[float],
     *,
     attacks: Sequence[str] = ATTACKS,
     controls: bool = False,
+    matrix: str | None = None,
     scale: float = 1.0,
     jobs: int | None = None,
 ) -> Iterator[tuple[int, int, Row]]:
     """Attack targets, in processes of their own; yield how many are done, of how many, and each row.
 
-    Canaries are tried at every epsilon, the other attacks at the largest, where they see most.
+    Canaries are tried at every epsilon, the other attacks at the largest, where they see most. ``matrix``
+    adds replays over options of all estimators: ``"pairs"`` of values, or ``"all"`` combinations.
     """
     work: list[Callable[[], Row]] = []
     for name in names:
@@ -155,6 +174,13 @@ def run_all(
         work += [partial(attack, name, kind, max(epsilons), scale) for kind in attacks if kind != "canary"]
     if controls:
         work += [partial(control, name) for name in CONTROLS]
+    if matrix is not None:
+        chosen = covering if matrix == "pairs" else combinations
+        work += [
+            partial(combination, name, options)
+            for name, kind in kinds().items()
+            for options in chosen(kind.options)
+        ]
     if not work:
         return
     count = min(jobs or os.cpu_count() or 1, len(work))

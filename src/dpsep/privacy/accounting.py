@@ -12,6 +12,7 @@ approximation from below.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 from dpsep.privacy.gaussian import gaussian_delta, gaussian_epsilon, gaussian_mu
 from dpsep.privacy.mechanism import Mechanism, Relation, Schedule, UnsupportedPair, gaussian_event
@@ -91,7 +92,13 @@ def calibrate_schedule(target_epsilon: float, target_delta: float, parts: Sequen
         raise ValueError(
             f"a target needs epsilon > 0 and 0 < delta < 1, not {target_epsilon} and {target_delta}."
         )
-    given = Schedule(tuple(parts))
+    return _calibrated(float(target_epsilon), float(target_delta), Schedule(tuple(parts)))
+
+
+@lru_cache(maxsize=256)
+def _calibrated(target_epsilon: float, target_delta: float, given: Schedule) -> Schedule:
+    """Search for the noise; the same question is asked again at every fit with the same public numbers."""
+    parts = given.parts
 
     def scaled(factor: float) -> Schedule:
         return Schedule(tuple(replace(part, sigma=part.sigma * factor) for part in given.parts))

@@ -21,7 +21,8 @@ def run(
     *,
     attacks: Sequence[str],
     controls: bool,
-    only_controls: bool,
+    only: bool,
+    matrix: str | None,
     quick: bool,
     scale: float,
     jobs: int | None,
@@ -37,7 +38,11 @@ def run(
     unknown = [one for one in attacks if one not in ATTACKS]
     if unknown:
         raise CallError(f"there is no attack {unknown[0]!r}; there are {', '.join(ATTACKS)}.")
-    chosen = [] if only_controls else list(names) or list(targets())
+    if matrix not in (None, "pairs", "all"):
+        raise CallError(f"--matrix takes pairs or all, not {matrix!r}.")
+    if only and not (controls or matrix):
+        raise CallError("--only needs --controls or --matrix: there is nothing else to do.")
+    chosen = [] if only else list(names) or list(targets())
     for name in chosen:
         find_target(name)
     rows: list[dict[str, Any]] = []
@@ -46,7 +51,8 @@ def run(
             chosen,
             claims,
             attacks=attacks or ATTACKS,
-            controls=controls or only_controls,
+            controls=controls,
+            matrix=matrix,
             scale=0.1 if quick else scale,
             jobs=jobs,
         ):
@@ -72,7 +78,8 @@ def _numbers(text: str) -> list[float]:
 
 
 def _show(rows: Sequence[dict[str, Any]]) -> None:
-    attacks = [row for row in rows if "false_alarm" not in row]
+    attacks = [row for row in rows if "false_alarm" not in row and "outcome" not in row]
+    _show_matrix([row for row in rows if "outcome" in row])
     controls = [row for row in rows if "false_alarm" in row]
     if attacks:
         header = ("target", "attack", "claimed", "proved", "confidence", "power", "caught", "what was done")
@@ -110,6 +117,20 @@ def _show(rows: Sequence[dict[str, Any]]) -> None:
                 for row in controls
             ],
         )
+
+
+def _show_matrix(rows: Sequence[dict[str, Any]]) -> None:
+    """Print how many combinations of each estimator were kept, refused and caught, and those caught."""
+    names = dict.fromkeys(row["target"].partition(":")[0] for row in rows)
+    counts = []
+    for name in names:
+        own = [row["outcome"] for row in rows if row["target"].partition(":")[0] == name]
+        counts.append((name, *(str(own.count(outcome)) for outcome in ("kept", "refused", "caught"))))
+    if counts:
+        print_table("Record and replay over options", ("estimator", "kept", "refused", "caught"), counts)
+    for row in rows:
+        if row["caught"]:
+            print(f"CAUGHT {row['target']}: {row['evidence']}")
 
 
 def _verdict(rows: Sequence[dict[str, Any]]) -> int:
