@@ -8,6 +8,7 @@ as one release more of the same mechanism, before anything is read.
 **Privacy.** *Charge before touch:* ``work`` is called after the charge is durable, and only ``work`` reads.
 The last part of a schedule is the fit, whose releases are kept one by one; the parts before it are kept
 whole, by name, and a run that died within one of them cannot be resumed: its charge stands.
+The proof is in docs/proofs/index.md.
 """
 
 import hashlib

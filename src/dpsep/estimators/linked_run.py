@@ -5,7 +5,7 @@ run `dpsep.inference.linked` through the gate. Not private: the same behind an o
 
 **Privacy.** Everything here but `records()` is public; records go to gates and nowhere else. A row of the
 gate's arrays is one unit, so its sensitivity is that of whole units: where they are groups, all rows of a
-group are one contribution and clipped together.
+group are one contribution and clipped together. The proof is in docs/proofs/own-model.md.
 """
 
 import math

@@ -4,6 +4,7 @@
 arrays have one slot a declared group and one place a row up to the cap, whatever the table holds. A group's
 slot is a function of that group's own rows, in the table's order; rows beyond the cap and rows of undeclared
 groups are dropped. The number of rows of the table is not public here, and nothing depends on it.
+The proof is in docs/proofs/groups.md.
 """
 
 from typing import NamedTuple

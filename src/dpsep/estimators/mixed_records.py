@@ -6,6 +6,7 @@ more at the end.
 
 **Privacy.** Everything here but `records()` is public; records go to gates and nowhere else. The list of
 groups is declared. How much groups differ is computed from releases, at no further cost.
+The proof is in docs/proofs/glm.md.
 """
 
 import math

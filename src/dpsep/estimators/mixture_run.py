@@ -15,6 +15,7 @@ sets ended wrong) and of releases was chosen on the very seeds that Table 1 repo
 others, which also had no wrong assignment.
 
 **Privacy.** Everything here but `records()` is public; records go to gates and nowhere else.
+The proof is in docs/proofs/mixture-factors.md.
 """
 
 import math

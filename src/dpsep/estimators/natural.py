@@ -2,6 +2,7 @@
 
 **Privacy.** One block, the flat natural parameters of a record's local factor in the paper's own coordinates,
 clipped to C. A record with a bad cell or outcome yields NaN, which the gate turns into zero.
+The proof is in docs/proofs/natural.md.
 """
 
 from dataclasses import dataclass

@@ -2,6 +2,7 @@
 
 **Privacy.** Shares of the blocks of a release sum to one, which the gate checks before the charge. Clips are
 constants; whatever scales a contribution to its clip is a function of earlier releases.
+The proof is in docs/proofs/network-factors.md.
 """
 
 from typing import NamedTuple

@@ -9,6 +9,7 @@ be standardised already are standardised by the released moments.
 
 **Privacy.** Everything here but `records()` is public; records go to gates and nowhere else. A run has up to
 three parts: scaling, moments, fit; the schedule is calibrated as one.
+The proof is in docs/proofs/network-factors.md.
 """
 
 import math

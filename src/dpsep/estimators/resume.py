@@ -7,7 +7,7 @@ charged to: two processes in one folder, or a resume that some other ledger (or 
 releases that nothing was charged for. With a ledger, each release is noted there by its number before it is
 made, and no number is granted twice: an old copy of a folder is refused (`check_copy`), and two copies
 together release no more than was charged. *Assumed:* without a ledger, nobody resumes an older copy of a
-folder, or two copies.
+folder, or two copies. The proof is in docs/proofs/index.md.
 """
 
 import os

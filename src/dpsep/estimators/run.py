@@ -5,6 +5,7 @@ Private: calibrate the noise from public numbers, charge (`dpsep.estimators.char
 algorithm behind an open gate.
 
 **Privacy.** Everything here but `records()` is public; records go to gates and nowhere else.
+The proof is in docs/proofs/glm.md.
 """
 
 import math

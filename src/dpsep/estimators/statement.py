@@ -59,9 +59,9 @@ class PrivacyStatement:
         }[self.relation]
         text = (
             f"This result is ({self.epsilon:.4g}, {self.delta:.4g})-differentially private for each "
-            f"{self.unit} ({self.relation}): whatever a reader concludes about one {self.unit} from it would "
-            f"have been up to e^{self.epsilon:.3g} times as likely {other}, except with probability "
-            f"{self.delta:.2g}. It was computed from {self.steps} noisy sums ({self.sampling}; noise "
+            f"{self.unit} ({self.relation}): whatever a reader concludes about one {self.unit} from it is at "
+            f"most e^{self.epsilon:.3g} times as likely as {other}, plus {self.delta:.2g}, and the reverse. "
+            f"It was computed from {self.steps} noisy sums ({self.sampling}; noise "
             f"{self.sigma:.4g} times the clip; {self.accountant}); columns were scaled by {self.scaling}."
         )
         if self.leaks:

@@ -34,6 +34,7 @@ Without privacy a_t = 1 until nothing moves.
 step at most two deviations long, so that a component that vanishes stays where it was, with a wide posterior.
 
 **Privacy.** Everything here follows from releases and public constants.
+The proof is in docs/proofs/mixture-factors.md.
 """
 
 import math

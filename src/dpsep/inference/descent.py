@@ -21,6 +21,7 @@ noise; with 2 / N for the records themselves it gives the shape of the Gamma tha
 
 **Privacy.** Everything here follows from releases and public constants. The Monte Carlo draws are public:
 they come from the seed and the number of the step, and hide nothing.
+The proof is in docs/proofs/network-gradients.md.
 """
 
 import math

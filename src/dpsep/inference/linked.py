@@ -6,6 +6,7 @@ are not log-concave: on the way, negative parts of local factors are dropped, wh
 the geometry positive; near the fixed point they count, so that the fixed point is SEP's own.
 
 **Privacy.** Post-processing of what a gate released. This file sees no record.
+The proof is in docs/proofs/own-model.md.
 """
 
 from typing import Any

@@ -7,6 +7,7 @@ next release looks at it through a finer lens (the idea of CoinPress, Biswas et 
 
 **Privacy.** Post-processing of what a gate released, by blocks ``first`` and ``second``; `MomentContribution`
 reads one record and public values, and a record with a cell that is not finite contributes nothing.
+The proof is in docs/proofs/network-moments.md.
 """
 
 import math

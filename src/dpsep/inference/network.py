@@ -26,6 +26,7 @@ The final mean is an average over the last steps; of the noise's variance it kee
 average of that many contracting steps leaves.
 
 **Privacy.** Post-processing of what a gate released. This file sees no record.
+The proof is in docs/proofs/network-factors.md.
 """
 
 import math

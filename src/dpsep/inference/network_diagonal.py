@@ -20,7 +20,7 @@ largest eigenvalue of their correlation under the likelihood must stay below two
 principal axes keeps that eigenvalue below the number of hidden units.
 
 **Privacy.** Post-processing of what a gate released. This file sees no record, but for `run_open`, which is
-not private.
+not private. The proof is in docs/proofs/network-diagonal.md.
 """
 
 import math

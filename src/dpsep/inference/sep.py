@@ -22,7 +22,7 @@ the bound is left as the user gave it, and `prior_exceeds` tells; clipping it wo
 moves the sum by at most C under zero-out and 2C under replace-one, which times gamma / N is the paper's
 sensitivity 2 gamma C / N. Steps 10 to 12 are post-processing. Only public constants enter: N, gamma, and the
 expected batch E|B|, never the realised one. `step`, `run` and `simulate` read records without a gate: nothing
-they return is private, `simulate` with its noise included.
+they return is private, `simulate` with its noise included. The proof is in docs/proofs/natural.md.
 """
 
 from collections.abc import Iterator

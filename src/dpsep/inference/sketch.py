@@ -9,7 +9,7 @@ Misfits count in units of the sketch's error (its noise, and 1 / 2 N of sampling
 where noise leaves two answers possible the plainer one is taken.
 
 **Privacy.** Post-processing of one release: starts, restarts and the choice among them cost nothing. The
-random numbers are seeded and public.
+random numbers are seeded and public. The proof is in docs/proofs/mixture-sketch.md.
 
 *Uncertainty.* Linearised: with the sketch's error of deviation s and the Jacobian A of the expected
 sketch, the estimate's covariance is (A^T A / s^2 + I)^-1, the identity being the prior.

@@ -22,7 +22,7 @@ The first `warmup` steps only find the way: their estimates of the mean and of t
 their precisions lose half of their weight with every further one.
 
 **Privacy.** Post-processing of what a gate released. This file sees no record: it gets a gate's `release` and
-the public numbers beside it.
+the public numbers beside it. The proof is in docs/proofs/glm.md.
 """
 
 import math

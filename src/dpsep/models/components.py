@@ -22,7 +22,7 @@ Learned weights and variances enter at their posterior means: a Dirichlet and Ga
 concentrated, and what that leaves out is of order 1 / N_j of a factor.
 
 **Privacy.** A contribution reads one record and public values. A record with a cell that is not finite yields
-NaN, which the gate turns into a zero contribution.
+NaN, which the gate turns into a zero contribution. The proof is in docs/proofs/mixture-factors.md.
 """
 
 import math

@@ -12,6 +12,7 @@ parameters (`dpsep.models.sites`), however many columns there are.
 **Privacy.** The function is traced by JAX and mapped over records: it cannot branch on one, and a record's
 value cannot reach another's. What it could do is call back into Python with a value (`jax.debug.print`,
 `jax.pure_callback`), or mix them by a batching rule of its own; `dpsep.models.frozen` refuses both.
+The proof is in docs/proofs/own-model.md.
 """
 
 import math

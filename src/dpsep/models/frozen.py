@@ -10,6 +10,7 @@ says otherwise. Only operations that JAX itself defines are allowed, and of thos
 (printing, callbacks), code foreign to JAX, operations with batching rules of their own, random bits that JAX
 batches in one stream (other generators than threefry), and the incomplete beta function, which iterates until
 all units have converged. *Assumed:* the function holds no data of its own.
+The proof is in docs/proofs/own-model.md.
 """
 
 import hashlib

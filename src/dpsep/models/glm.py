@@ -8,6 +8,7 @@ columns were scaled, and summed over records the first are at most the dimension
 
 **Privacy.** A contribution reads one record and public values. A record with a cell that is not finite or an
 outcome outside the likelihood's support yields NaN, which the gate turns into a zero contribution.
+The proof is in docs/proofs/glm.md.
 """
 
 from dataclasses import dataclass

@@ -14,6 +14,7 @@ off the diagonal, so that the norm clipped is that of the matrix; unlike the out
 
 **Privacy.** A contribution reads one unit and public values. A unit that is not usable, or whose
 log-likelihood is not finite, yields NaN, which the gate turns into a zero contribution.
+The proof is in docs/proofs/own-model.md.
 """
 
 import math

@@ -20,6 +20,7 @@ say nothing of one direction for each random effect, and noise in its place woul
 
 **Privacy.** Both read one unit and public values: a group's contribution is a function of its own rows. Rows
 that are missing (padding), hold a bad cell or an outcome outside the support count nowhere in their group.
+The proof is in docs/proofs/groups.md.
 """
 
 from dataclasses import dataclass

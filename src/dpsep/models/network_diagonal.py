@@ -7,6 +7,7 @@ turned first by an orthogonal matrix, which an isotropic prior of the first laye
 
 **Privacy.** A contribution reads one record and public values. A record with a cell that is not finite or an
 outcome outside the likelihood's support yields NaN, which the gate turns into a zero contribution.
+The proof is in docs/proofs/network-diagonal.md.
 """
 
 from dataclasses import dataclass

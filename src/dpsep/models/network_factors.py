@@ -22,6 +22,7 @@ raised where the data say little.
 
 **Privacy.** A contribution reads one record and public values. A record with a cell that is not finite or an
 outcome outside the likelihood's support yields NaN, which the gate turns into a zero contribution.
+The proof is in docs/proofs/network-factors.md.
 """
 
 import math

@@ -20,7 +20,7 @@ where tau is learned, so that one clip suits every tau.
 
 **Privacy.** A contribution reads one record and public values; the draws are public. A record with a cell
 that is not finite, or with a label other than 0 and 1, yields NaN, which the gate turns into a zero
-contribution.
+contribution. The proof is in docs/proofs/network-gradients.md.
 """
 
 import math

@@ -13,6 +13,7 @@ any number of starts can be tried and compared on it without reading a record ag
 **Privacy.** *Sensitivity:* a record's cosines and sines have norm sqrt(m) exactly, whatever the record, so
 no bounds on the data are needed and the clip changes nothing. *Public:* the frequencies, drawn by a fixed
 seed. A record with a cell that is not finite yields NaN, which the gate turns into a zero contribution.
+The proof is in docs/proofs/mixture-sketch.md.
 """
 
 import math

@@ -6,7 +6,7 @@ contributions, clips, sums, adds noise and returns the release
 
     S_t = sum_{n in B_t} clip( contribution(public_t, record_n) ) + noise.
 
-**Privacy.**
+**Privacy.** The proof is in docs/proofs/gate.md.
 
 *What is released.* The blocks of S_t, at most ``mechanism.steps`` times, and nothing else: row indices, batch
 sizes, chunk counts, clip fractions and the number of unusable rows stay in here.

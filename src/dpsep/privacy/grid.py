@@ -13,7 +13,7 @@ likewise, with its norm squared bounded by K^2 = C/g. After rounding, sum k_i^2 
 contributes zero to every block; rows are selected, never multiplied by zero. All partial sums are integers
 below 2^53 in magnitude (a `count` row has `size` ones, so its norm is sqrt(size) by construction), so doubles
 add them without rounding, in any order, by any matrix kernel, on any number of devices: no bit of the result
-depends on the data but through the integer sum itself.
+depends on the data but through the integer sum itself. The proof is in docs/proofs/gate.md.
 """
 
 import math

@@ -8,7 +8,7 @@ fixed before the run.
 **Privacy.** *Relations.* ``"zero-out"``: one record is replaced by one that contributes nothing; the number
 of records N is public. ``"replace-one"``: one record is replaced by any other. Contributions are clipped to
 norm C, so a sum changes by at most C or 2C; ``sigma`` is the noise's standard deviation over C under either
-relation.
+relation. The proof is in docs/proofs/index.md.
 
 *Pairs.* Only these can be accounted, and nothing else can be built:
 

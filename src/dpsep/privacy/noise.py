@@ -22,6 +22,7 @@ whose ``secure`` is true may be released. *Why the law is exact.* Write a word a
 smaller; a test holds it to a quarter). If the sum of these, times :math:`s` and plus the rounding of the
 product, does not reach the next half-integer, the integer is decided; otherwise, and always for :math:`k =
 0`, more bits of the *same* :math:`p` are read and compared with the normal tail at the half-integers.
+The proof is in docs/proofs/gate.md.
 """
 
 import os

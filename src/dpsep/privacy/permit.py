@@ -9,7 +9,7 @@ that share a permit make together what was charged, and a resumed run starts wit
 counted. One gate a mechanism at a time: a newer one takes over and the older is refused, because sampling by
 shuffled epochs is accounted for one permutation a pass. A permit cannot be copied, pickled or used in a
 forked process, which would double the count. *Assumed:* code in the same process is honest; Python cannot
-stop it otherwise.
+stop it otherwise. The proof is in docs/proofs/index.md.
 """
 
 import os

@@ -41,6 +41,9 @@ _CUT = 1e-15  # mass of the sum of losses that may be cut off, counted as infini
 _MAX_SHIFT = 25.001  # 1 / sigma: up to there no loss or tail leaves the range of doubles
 
 
+_MOST_HOP = 700.0  # e to this is near the largest double; no such epsilon is worth a number
+
+
 class AccountingRefused(ValueError):
     """No valid figure can be computed for this run; the message says why and what to change."""
 
@@ -165,6 +168,8 @@ class _Law(NamedTuple):
         one, step = 0.0, self.epsilon(delta / 2)
         while step > one:
             one = step * (1 + 1e-6)
+            if one > _MOST_HOP:
+                return math.inf
             step = self.epsilon(delta / (1 + math.exp(one)))
         return 2 * one
 

@@ -19,6 +19,8 @@ import numpy as np
 from dp_accounting.rdp import RdpAccountant
 from numpy.typing import NDArray
 
+from dpsep.privacy.pld import AccountingRefused
+
 RDP_ORDERS: tuple[float, ...] = (
     *(1.1, 1.25, 1.5, 1.75, 2.0, 2.25, 2.5, 2.75, 3.0, 3.25, 3.5, 3.75, 4.0, 4.25, 4.5, 4.75, 5.0, 5.5),
     *(float(order) for order in range(6, 65)),
@@ -48,7 +50,13 @@ def event_curve(
     orders
         Orders above 1.
     """
-    curve = RdpAccountant(list(orders), relation).compose(event).rdp
+    try:
+        curve = RdpAccountant(list(orders), relation).compose(event).rdp
+    except (ValueError, OverflowError) as error:
+        raise AccountingRefused(
+            "the Rényi accountant cannot compute this run: its noise is too large or too small for doubles. "
+            "Use another epsilon, or full batches or Poisson sampling."
+        ) from error
     curve = np.maximum(curve, 0.0) + _ROUNDING / (np.asarray(orders) - 1)
     return np.where(np.isnan(curve), math.inf, curve * releases)
 

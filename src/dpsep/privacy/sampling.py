@@ -11,7 +11,7 @@ enter a state, an ``Info``, a log or a checkpoint. Draws are exact: a Poisson co
 :math:`\lfloor r 2^{64} \rfloor / 2^{64} \le r`, and both directions of the subsampled Gaussian's privacy
 loss grow with the rate, so that accounting at :math:`r` covers it; integers below a bound are drawn by
 rejection and permutations by sorting words without ties, so both are exactly uniform. The draws never look
-at a record, only at the public number of records.
+at a record, only at the public number of records. The proof is in docs/proofs/gate.md.
 """
 
 import math

@@ -12,7 +12,7 @@ declared bounds are.
 so its vector has norm sqrt(c) in every release, by construction. *Event:* three steps of the mechanism given,
 full batch or sampled as it says. *Public:* the number of columns and of records; the ranges of later releases
 are functions of earlier ones. All bins are noised, so which bins are empty is not told. A record with any
-cell that is not finite counts nowhere.
+cell that is not finite counts nowhere. The proof is in docs/proofs/scaling.md.
 """
 
 import math

@@ -237,7 +237,7 @@ def _print(answers: Sequence[dict[str, Any]], records: int, epsilon: float) -> N
             )
             for private, plain in zip(answer["private"], answer["not_private"], strict=True)
         ]
-        header = ("90% intervals", f"private (epsilon {epsilon:g})", "not private", "noise")
+        header = ("90% intervals", f"private (epsilon {epsilon:g}, zero-out)", "not private", "noise")
         print_table(question.title, header, rows)
         print(textwrap.fill(answer["sentence"], 100))
         print()

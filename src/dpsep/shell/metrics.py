@@ -9,7 +9,7 @@ is clamped to a range that is fixed, declared or computed from the released post
 with a one that counts the row, a record's vector of k + 1 numbers has norm at most sqrt(k + 1), to which the
 gate clips it. *Relation:* the fit's. *Event:* one Gaussian release, full batch, charged before a row is
 scored. A record is either fitted or held out, so that the larger of the two epsilons would do; the statement
-and the ledger add them. Means are quotients of released sums.
+and the ledger add them. Means are quotients of released sums. The proof is in docs/proofs/metrics.md.
 """
 
 import math
@@ -65,8 +65,8 @@ class Metrics(NamedTuple):
         epsilon, delta = self.privacy["epsilon"], self.privacy["delta"]
         return (
             f"Its metrics come from one noisy sum over {self.privacy['rows']} held-out records, which is "
-            f"({epsilon:.4g}, {delta:.4g})-differentially private for each of them; with the fit it counts "
-            f"as ({fit.epsilon + epsilon:.4g}, {fit.delta + delta:.4g}), the sum of both. Scores beyond "
+            f"({epsilon:.4g}, {delta:.4g})-differentially private for each of them ({fit.relation}); with the "
+            f"fit it counts as ({fit.epsilon + epsilon:.4g}, {fit.delta + delta:.4g}), the sum of both. Scores beyond "
             "their public ranges were clamped."
         )
 

@@ -8,7 +8,7 @@ missing cell of one column does not silence its record in the others.
 columns to the first release, norm sqrt(c), and one count to each later one. *Event:* full batch, one release
 with a tenth of the budget and three for each column with the rest, all charged at once and before a cell is
 counted; ranges of columns that turn out to be text are not released, though charged. *Public:* the names and
-number of columns, declared types, and the number of records.
+number of columns, declared types, and the number of records. The proof is in docs/proofs/schema-draft.md.
 """
 
 import math

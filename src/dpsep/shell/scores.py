@@ -3,6 +3,7 @@
 **Privacy.** Row i of the scores depends on record i and on the released posterior only, bit for bit: nothing
 is chosen by looking at all rows (a quadrature rule, a type), and a row that cannot be scored is NaN and no
 error. Scores are therefore what a contribution to a release may be; alone they are not private.
+The proof is in docs/proofs/metrics.md.
 """
 
 from typing import Any
