@@ -3,7 +3,7 @@
 `run` is what ``dpsep bench`` calls. The cases are ``adult`` and ``linear`` (accuracy on public tables),
 ``cost`` (time, compilations, memory), ``coverage`` (do intervals hold the truth as often as they say),
 ``mixture`` (growth, accuracy and coverage of mixtures, on made data), ``network`` (records a second) and
-``year`` (a network on a made table of the paper's largest shape).
+``year`` (a network on a made table of the paper's largest shape), and ``noise`` (draws a second).
 Tables come from ``$DPSEP_DATA`` or the download cache; rows whose table cannot be had say that they were
 skipped.
 
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-CASES = ("adult", "linear", "cost", "coverage", "mixture", "network", "year")
+CASES = ("adult", "linear", "cost", "coverage", "mixture", "network", "year", "noise")
 """The cases, in the order in which they run."""
 
 
@@ -85,6 +85,10 @@ def _case(name: str) -> Callable[[bool], list[dict[str, Any]]]:
         from dpsep.bench import year
 
         return year.year
+    if name == "noise":
+        from dpsep.bench import noise
+
+        return noise.noise
     from dpsep.bench import accuracy
 
     return accuracy.adult if name == "adult" else accuracy.linear
