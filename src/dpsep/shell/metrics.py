@@ -65,9 +65,9 @@ class Metrics(NamedTuple):
         epsilon, delta = self.privacy["epsilon"], self.privacy["delta"]
         return (
             f"Its metrics come from one noisy sum over {self.privacy['rows']} held-out records, which is "
-            f"({epsilon:.4g}, {delta:.4g})-differentially private for each of them ({fit.relation}); with the "
-            f"fit it counts as ({fit.epsilon + epsilon:.4g}, {fit.delta + delta:.4g}), the sum of both. Scores beyond "
-            "their public ranges were clamped."
+            f"({epsilon:.4g}, {delta:.4g})-differentially private for each of them ({fit.relation}); with "
+            f"the fit it counts as ({fit.epsilon + epsilon:.4g}, {fit.delta + delta:.4g}), the sum of both. "
+            "Scores beyond their public ranges were clamped."
         )
 
     def rows(self) -> list[tuple[str, str, str]]:
