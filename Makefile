@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: install demo test lint paper bench audit mutation fuzz docs clean
+.PHONY: install demo test lint paper bench audit audit-packages mutation fuzz docs clean
 
 install: $(VENV)/.dev
 
@@ -51,6 +51,12 @@ bench: $(VENV)/.dev
 # Attacks at four times their usual size, the controls, and replays over options of all estimators.
 audit: $(VENV)/.dev
 	$(BIN)/dpsep audit --scale 4 --controls --matrix pairs --json dpsep-audit.json --plot dpsep-audit.png
+
+# Known vulnerabilities of the pinned packages; needs the database of the registry.
+audit-packages:
+	$(PYTHON) -m venv $(VENV)-audit
+	$(VENV)-audit/bin/python -m pip install --quiet --disable-pip-version-check pip-audit
+	$(VENV)-audit/bin/pip-audit --strict --no-deps --disable-pip --requirement constraints.txt
 
 mutation: $(VENV)/.dev
 	$(BIN)/python tools/mutation/run.py

@@ -128,6 +128,9 @@ def test_draws_at_a_rounding_boundary_are_decided_as_in_200_bits(sd):
                 if len(expected) == 1:
                     decided += 1
                     assert noise._refine(FakeStream([extra]), k, sd) in expected
+                    below = int(boundary - 0.5)
+                    assert noise._side(FakeStream([extra]), k, sd, below) in expected
+                    assert rounded_gaussian(FakeStream([k, extra, 0]), sd, 1)[0] in expected
     assert decided >= 30
 
 
