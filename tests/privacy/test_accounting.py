@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -139,13 +140,155 @@ def test_a_schedule_of_full_batches_is_calibrated_in_closed_form():
 
 
 def test_where_sampling_alone_meets_the_target_the_least_noise_is_returned():
+    assert MIN_SIGMA == 0.04
     assert calibrate(1.0, 1e-5, PoissonSampling(1e-8), "zero-out", 10, 10**8) == MIN_SIGMA
+    sampled = Mechanism(PoissonSampling(1e-8), "zero-out", 10, 1.0, 10**8)
+    schedule = calibrate_schedule(1.0, 1e-5, (sampled, replace(sampled, sigma=3.0)))
+    assert [part.sigma for part in schedule.parts] == pytest.approx([MIN_SIGMA, 3 * MIN_SIGMA], rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("sampling", "relation", "steps", "epsilon", "most"),
+    [
+        (PoissonSampling(0.05), "zero-out", 100, 1.0, 7),
+        (PoissonSampling(0.001), "zero-out", 1000, 5.0, 8),
+        (PoissonSampling(0.25), "zero-out", 300, 0.1, 7),
+        (PoissonSampling(0.05), "replace-one", 100, 1.0, 6),
+    ],
+)
+def test_calibration_asks_the_accountant_a_few_times_only(
+    sampling: Sampling, relation: Relation, steps, epsilon, most, monkeypatch
+):
+    asked: list[float] = []
+    answer = Schedule.epsilon
+
+    def counted(self: Schedule, delta: float, tolerance: float = 2e-4) -> float:
+        asked.append(tolerance)
+        return answer(self, delta, tolerance)
+
+    monkeypatch.setattr(Schedule, "epsilon", counted)
+    accounting._calibrated.cache_clear()
+    calibrate(epsilon, 1e-5, sampling, relation, steps, 1000)
+    assert len(asked) <= most
+    assert 1 <= asked.count(2e-4) <= 3
+    assert set(asked) == {2e-2, 2e-4}  # a cheap upper bound first
+    before = len(asked)
+    calibrate(epsilon, 1e-5, sampling, relation, steps, 1000)
+    assert len(asked) == before, "the same question is answered from memory"
+
+
+@pytest.mark.parametrize(
+    ("parts", "mu"),
+    [
+        ((Mechanism(PoissonSampling(0.05), "zero-out", 100, 1.0, 1000),), 0.3),
+        ((Mechanism(FixedSizeSampling(50), "replace-one", 100, 1.0, 1000),), 0.3),
+        (
+            (
+                Mechanism(FullBatch(), "zero-out", 3, 2.0, 1000),
+                Mechanism(PoissonSampling(0.1), "zero-out", 50, 1.0, 1000),
+            ),
+            1.0,
+        ),
+        ((Mechanism(PoissonSampling(1e-3), "zero-out", 10, 1.0, 1000),), 0.7),
+    ],
+)
+def test_the_first_guess_is_where_the_central_limit_of_the_losses_is_the_target(parts, mu):
+    factor = accounting._central_limit_factor(Schedule(parts), mu)
+    squares = 0.0
+    for part in parts:
+        shift = part.sensitivity / (part.sigma * factor)
+        rate = {"PoissonSampling": getattr(part.sampling, "rate", 0), "FixedSizeSampling": 0.05}
+        amplified = rate.get(type(part.sampling).__name__, 0) ** 2 * math.expm1(min(shift, 15.0) ** 2)
+        squares += part.releases * (shift**2 if part.is_gaussian else amplified)
+    assert math.sqrt(squares) == pytest.approx(mu, rel=1e-6)
+
+
+def excess_like(slope: float, root: float, steps: list[float]):
+    def epsilon_of(factor: float) -> float:
+        steps.append(factor)
+        return (root / factor) ** slope
+
+    return epsilon_of
+
+
+@pytest.mark.parametrize("slope", [0.5, 1.0, 3.0])
+@pytest.mark.parametrize("start", [1.0, 0.9, 1.1, 0.01, 300.0])
+def test_the_search_ends_just_below_the_target_from_either_side(slope, start):
+    steps: list[float] = []
+    found = accounting._search(excess_like(slope, 1.0, steps), 1.0, (start, 1e-9, 1.2))
+    assert -1e-3 <= math.log(excess_like(slope, 1.0, [])(found)) <= 0
+    assert len(steps) <= 14
+    far = accounting._search(excess_like(slope, 1e6, []), 1.0, (start * 1e6, 1e-9, 1.2))
+    assert far == pytest.approx(1e6 * found, rel=1e-9)  # only ratios matter
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [-0.00031, -0.00031, -0.00029],  # at first only what is very close will do
+        [-0.1, -0.01, -0.00089],  # after three tries what is within the promise
+        [-0.1, -0.01, -0.00091, -0.1, -0.0002],
+        [0.1, 0.01, 0.001, 0.0001, -0.0009],
+    ],
+)
+def test_closing_in_stops_once_it_is_close_and_not_before(values):
+    left = iter(values)
+    found = accounting._close_in(lambda factor: next(left), (1.0, 0.5), (2.0, -0.5))
+    assert 1.0 < found < 2.0
+    assert list(left) == []
+    assert accounting._close_in(lambda factor: next(left), (1.0, 0.5), (2.0, -0.0003)) == 2.0
+
+
+def test_the_search_ends_where_epsilon_falls_to_nothing_at_once():
+    steps: list[float] = []
+
+    def epsilon_of(factor: float) -> float:
+        steps.append(factor)
+        return 1 / factor if factor < 1.05 else 0.0
+
+    assert 1 <= accounting._search(epsilon_of, 1.0, (2.0, 1e-9, 1.2)) <= 1.001
+    assert len(steps) <= 12
+
+
+def test_the_search_stops_at_the_floor_and_at_a_limit_of_noise():
+    steps: list[float] = []
+    assert accounting._search(excess_like(1.0, 1e-3, steps), 1.0, (1.0, 0.5, 1.2)) == 0.5
+    assert min(steps) == 0.5
+    assert accounting._search(lambda factor: 0.0, 1.0, (1.0, 0.5, 1.2)) == 0.5
+    assert accounting._search(lambda factor: 0.0, 1.0, (0.5, 0.5, 1.2)) == 0.5
+    with pytest.raises(AccountingRefused, match="no amount of noise"):
+        accounting._search(lambda factor: 2.0, 1.0, (1.0, 0.5, 1.2))
+
+
+def test_too_little_noise_to_compute_with_counts_as_too_much_loss():
+    def epsilon_of(factor: float) -> float:
+        if factor < 0.9:
+            raise AccountingRefused("too little noise")
+        return 1 / factor
+
+    assert 1 <= accounting._search(epsilon_of, 1.0, (0.85, 0.1, 1.2)) <= 1.001
+    assert 1 <= accounting._search(epsilon_of, 1.0, (2.0, 0.1, 1.2)) <= 1.001
+
+    def never(factor: float) -> float:
+        if factor > 1.0:
+            raise AccountingRefused("too much noise")
+        return 2.0
+
+    with pytest.raises(AccountingRefused, match="too much noise"):
+        accounting._search(never, 1.0, (1.0, 0.1, 1.2))
 
 
 def test_what_no_noise_can_reach_is_refused():
     with pytest.raises(AccountingRefused):
         calibrate(1.0, 1e-13, PoissonSampling(0.01), "zero-out", 1000, 1000)
-    for epsilon, delta in ((0.0, 1e-5), (1.0, 0.0), (math.inf, 1e-5), (math.nan, 1e-5)):
+    for epsilon, delta in (
+        (0.0, 1e-5),
+        (1.0, 0.0),
+        (math.inf, 1e-5),
+        (math.nan, 1e-5),
+        (1.0, 1.0),
+        (1.0, math.nan),
+    ):
         with pytest.raises(ValueError, match="target"):
             calibrate(epsilon, delta, FullBatch(), "zero-out", 1, 10)
 

@@ -163,6 +163,37 @@ def test_a_newer_format_is_refused_by_name(tmp_path: Path) -> None:
         checkpoint.load()
 
 
+def test_a_newer_format_is_named_before_its_vectors_are_read(tmp_path: Path) -> None:
+    checkpoint = Checkpoint(tmp_path)
+    checkpoint.save(5, {"released": np.arange(20.0)}, {})
+    rewrite_header(checkpoint, format=2)
+    with zipfile.ZipFile(checkpoint.path, "a") as archive:
+        archive.writestr("array/later.npy", b"\x93NUMPY\x09\x00 of a version to come")
+    with pytest.raises(CheckpointError, match=r"has format 2"):
+        checkpoint.load()
+    rewrite_header(checkpoint, format=1)
+    with pytest.raises(CheckpointError, match="damaged"):
+        checkpoint.load()
+
+
+def test_the_file_does_not_depend_on_the_order_of_names(tmp_path: Path) -> None:
+    names = ["b", "a", "c"]
+    headers, digests = set(), set()
+    for order in (names, names[::-1]):
+        checkpoint = Checkpoint(tmp_path)
+        arrays = {name: np.full(2, ord(name), dtype=np.int64) for name in order}
+        checkpoint.save(1, arrays, dict.fromkeys(order, 1))
+        with np.load(checkpoint.path, allow_pickle=False) as archive:
+            header = archive["header"].tobytes()
+        headers.add(header)
+        digests.add(json.loads(header)["digest"])
+    assert len(headers) == len(digests) == 1
+    renamed = Checkpoint(tmp_path)
+    renamed.save(1, {"a": np.full(2, ord("b")), "b": np.full(2, ord("a")), "c": np.full(2, ord("c"))}, {})
+    with np.load(renamed.path, allow_pickle=False) as archive:
+        assert json.loads(archive["header"].tobytes())["digest"] not in digests
+
+
 def test_a_pickle_in_the_archive_is_not_opened(tmp_path: Path) -> None:
     checkpoint = Checkpoint(tmp_path)
     np.savez(checkpoint.path, header=np.array([{"format": 1}], dtype=object))
@@ -200,8 +231,9 @@ def test_a_missing_folder_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(WriteError, match="existing folder"):
         atomic_write(tmp_path / "no" / "file", "x")
     (tmp_path / "file").write_text("")
-    with pytest.raises(WriteError, match="existing folder"):
+    with pytest.raises(WriteError, match="existing folder") as caught:
         Checkpoint(tmp_path / "file").save(0, {}, {})
+    assert "checkpoint.npz" not in str(caught.value)  # the folder is what cannot be made
 
 
 @pytest.mark.parametrize("call", ["write", "fsync", "replace"])
@@ -261,6 +293,44 @@ def test_the_file_is_synced_before_the_rename_and_the_folder_after(
     monkeypatch.setattr(module.os, "replace", watched_replace)
     atomic_write(tmp_path / "file", "x")
     assert calls == ["file", "rename", "folder"]
+
+
+@pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOTSUP, errno.EIO])
+def test_a_file_system_that_cannot_sync_a_folder_will_do_and_one_that_fails_will_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    fsync = os.fsync
+
+    def fail_on_folders(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(number, os.strerror(number))
+        fsync(descriptor)
+
+    monkeypatch.setattr(module.os, "fsync", fail_on_folders)
+    if number == errno.EIO:
+        with pytest.raises(WriteError):
+            atomic_write(tmp_path / "file", "x")
+    else:
+        atomic_write(tmp_path / "file", "x")
+        assert (tmp_path / "file").read_text() == "x"
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="open files cannot be counted")
+def test_no_file_stays_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def count() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    def fail(*_: Any) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    before = count()
+    for number in range(5):
+        Checkpoint(tmp_path / str(number)).save(number, {"released": np.ones(3)}, {})
+    monkeypatch.setattr(module.os, "fsync", fail)
+    for _ in range(5):
+        with pytest.raises(WriteError):
+            atomic_write(tmp_path / "file", "x")
+    assert count() <= before + 1
 
 
 KILLED = """

@@ -1,6 +1,7 @@
 """Sums on the grid: exact, clipped after rounding, and unmoved by rows that cannot be used."""
 
 import math
+from typing import Literal
 
 import jax
 import numpy as np
@@ -135,6 +136,28 @@ def test_a_count_row_adds_one_in_one_bin_a_column_or_nothing(row: list[float]) -
     if all(math.isfinite(cell) and 0 <= math.floor(cell) < 5 for cell in row):
         expected[[0, 1], [math.floor(cell) for cell in row]] = 1.0
     assert total.tolist() == expected.ravel().tolist()
+
+
+@pytest.mark.parametrize("cell", [-1.0, -1e-9, 5.0, 5.5, 10.0])
+def test_a_bin_that_does_not_exist_counts_nowhere_and_not_in_the_next_column(cell: float) -> None:
+    block = Block("counts", 2, math.sqrt(2), 1.0, "count", 5)
+    for column in (0, 1):
+        chunk = np.full((ROWS, 2), np.nan)
+        chunk[3], chunk[4] = [4.999, 0.0], [2.0, 2.0]
+        chunk[4, column] = cell
+        (total,) = sums((block,), chunk)
+        assert total.reshape(2, 5).tolist() == [[0, 0, 0, 0, 1], [1, 0, 0, 0, 0]]
+
+
+@pytest.mark.parametrize("kind", ["flat", "outer"])
+def test_no_direction_loses_a_clipped_row_to_rounding(kind: Literal["flat", "outer"]) -> None:
+    units = FLAT_UNITS if kind == "flat" else OUTER_UNITS
+    # Sizes at which an even row, scaled to the whole clip, would be rounded up beyond it in every coordinate.
+    sizes = [size for size in range(2, 120) if 0.9 < math.modf(units / math.sqrt(size))[0] < 0.9999]
+    for size in sizes[:4]:
+        (total,) = sums((Block("b", size, 1.0, 1.0, kind),), np.full((1, size), 7.0))
+        each = math.floor(units / math.sqrt(size))
+        assert total[0] == (each if kind == "flat" else each**2)
 
 
 def test_counts_are_a_histogram_a_column() -> None:

@@ -2,14 +2,17 @@ import contextlib
 import math
 import sys
 import types
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import mpmath
 import numpy as np
 import pytest
 from dp_accounting.rdp import compute_epsilon
 from scipy.stats import norm
 
+from dpsep.privacy import ledger_rules
 from dpsep.privacy.ledger import (
     Ledger,
     LedgerError,
@@ -139,6 +142,74 @@ def test_many_gaussian_runs_cost_what_they_should(path: Path) -> None:
     spent = ledger.spent()
     assert spent.epsilon <= 1.0
     assert gaussian_delta(spent.epsilon, 0.05 * math.sqrt(runs)) <= 1e-5
+
+
+def order_epsilon(order: float, divergence: float, delta: float) -> float:
+    """Proposition 12 of Canonne, Kamath and Steinke (2020), in multiple precision."""
+    a, log = mpmath.mpf(order), mpmath.log
+    return float(divergence + log((a - 1) / a) - (log(delta) + log(a)) / (a - 1))
+
+
+@pytest.mark.parametrize("order", [1.1, 2.0, 17.0, 1024.0])
+def test_one_order_is_converted_by_its_closed_form(order: float) -> None:
+    for divergence, delta in ((0.0, 1e-5), (0.7, 1e-3), (math.inf, 0.5)):
+        found = ledger_rules.order_epsilon(order, divergence, delta)
+        assert found == pytest.approx(order_epsilon(order, divergence, delta), rel=1e-12)
+
+
+def test_orders_too_near_one_say_nothing() -> None:
+    assert ledger_rules.order_epsilon(1.01, 0.0, 1e-5) == math.inf
+    assert ledger_rules.order_epsilon(1.011, 0.0, 1e-5) < math.inf
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.1, 1e-6), (1.0, 1e-5), (8.0, 1e-3)])
+def test_the_main_order_leaves_most_room_for_gaussian_noise_at_half_of_delta(
+    path: Path, epsilon: float, delta: float
+) -> None:
+    from dpsep.privacy.accounting import RDP_ORDERS
+
+    # Curves order * x: the largest x that an order alone allows at delta / 2.
+    room = {order: (epsilon - order_epsilon(order, 0.0, delta / 2)) / order for order in RDP_ORDERS}
+    best = max(room, key=lambda order: room[order])
+    assert Ledger(path, epsilon=epsilon, delta=delta, rule="rdp")._terms.main_order == best
+    assert ledger_rules.main_order(RDP_ORDERS, epsilon, delta) == best
+
+
+def test_half_of_delta_goes_to_the_main_order_and_the_rest_evenly_to_the_others() -> None:
+    orders, delta = (2.0, 6.0, 20.0, 64.0), 1e-3
+    for main in orders:
+        for heavy in orders:
+            curves = [[0.1 if order == heavy else 9.0 for order in orders]] * 2
+            spent, at = ledger_rules.add_curves(curves, orders, main, delta)
+            share = delta / 2 if heavy == main else delta / 6
+            assert float(spent) == pytest.approx(order_epsilon(heavy, 0.2, share), rel=1e-12)
+            assert at == Fraction("0.001")
+    spent, _ = ledger_rules.add_curves([[0.1], [0.2]], (3.0,), 3.0, delta)
+    assert float(spent) == pytest.approx(order_epsilon(3.0, 0.3, delta / 2), rel=1e-12)
+
+
+def test_curves_of_nothing_cost_nothing_and_infinite_ones_never_fit(path: Path) -> None:
+    from dpsep.privacy.accounting import RDP_ORDERS
+
+    ledger = Ledger(path, epsilon=4.0, delta=0.9, rule="rdp")
+    assert ledger.spent() == Spent(0.0, 0.0)
+    assert ledger.remaining() == Spent(4.0, 0.9)
+    for run in "ab":
+        charge(ledger, run=run, rdp=[0.0] * len(RDP_ORDERS))
+        assert ledger.spent() == Spent(0.0, 0.9)
+    with pytest.raises(OverBudget):
+        charge(ledger, rdp=[math.inf] * len(RDP_ORDERS))
+    spent, _ = ledger_rules.add_curves([[math.inf], [0.0]], (3.0,), 3.0, 0.1)
+    assert spent == Fraction(repr(sys.float_info.max))
+
+
+def test_a_curve_is_kept_as_text_and_may_be_given_to_a_ledger_of_points(path: Path) -> None:
+    ledger = Ledger(path, epsilon=4.0, delta=1e-3)
+    charge(ledger, rdp=(0.0, 0.1, math.inf))
+    assert ledger.rows()[-1].rdp == (0.0, 0.1, math.inf)
+    for bad in ((-1e-9,), (math.nan,)):
+        with pytest.raises(LedgerError, match="negative or undefined"):
+            charge(ledger, rdp=bad)
 
 
 def gaussian_delta(epsilon: float, mu: float) -> float:

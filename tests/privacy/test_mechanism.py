@@ -122,6 +122,7 @@ def test_unsupported_pairs_raise_and_say_what_to_do():
         {"steps": 1.5},
         {"sigma": 0.0},
         {"sigma": math.nan},
+        {"sigma": math.inf},
         {"records": 0},
     ],
 )
@@ -131,10 +132,44 @@ def test_bad_values_raise(bad):
         Mechanism(**{**good, **bad})
 
 
+def test_the_least_values_are_accepted():
+    assert Mechanism(FullBatch(), "zero-out", 1, 5e-324, 1).releases == 1
+
+
+def test_events_are_what_happens_and_no_more():
+    gaussian = dpa.GaussianDpEvent
+    once, often = (mechanism(PoissonSampling(0.1), "zero-out", steps) for steps in (1, 3))
+    assert once.event() == dpa.PoissonSampledDpEvent(0.1, gaussian(2.0))
+    assert often.event() == dpa.SelfComposedDpEvent(once.event(), 3)
+    assert Schedule((often,)).event() == often.event()
+    full = mechanism(FullBatch(), "zero-out", 4)
+    assert full.event() == dpa.SelfComposedDpEvent(gaussian(2.0), 4)
+    # Full batches enter a schedule as one Gaussian, before the rest: 4 with noise 2 are one with noise 1.
+    assert Schedule((full,)).event() == gaussian(1.0)
+    assert Schedule((often, full)).event() == dpa.ComposedDpEvent([gaussian(1.0), often.event()])
+    replaced = mechanism(PoissonSampling(0.1), "replace-one", 3)
+    wide = mechanism(FullBatch(), "replace-one", 4)
+    assert Schedule((replaced, wide)).event() == dpa.ComposedDpEvent([gaussian(1.0), often.event()])
+    fixed = mechanism(FixedSizeSampling(20), "replace-one", 3)
+    assert Schedule((fixed, wide)).event() == dpa.ComposedDpEvent([gaussian(0.5), fixed.event("rdp")])
+    assert [run.is_gaussian for run in (once, full, fixed)] == [False, True, False]
+    assert Schedule((fixed, wide)).relation == "replace-one"
+
+
+def test_a_larger_tolerance_gives_a_looser_bound():
+    schedule = Schedule((mechanism(PoissonSampling(0.01), "zero-out", 1000, 1.0),))
+    assert schedule.epsilon(1e-5) == schedule.epsilon(1e-5, 2e-4)
+    assert 1e-4 < schedule.epsilon(1e-5, 0.5) / schedule.epsilon(1e-5) - 1 < 0.5
+
+
 def test_mechanisms_cannot_be_changed():
     run = mechanism(FullBatch(), "zero-out")
     with pytest.raises(dataclasses.FrozenInstanceError):
         run.sigma = 1.0  # pyright: ignore[reportAttributeAccessIssue]
+    schedule = Schedule((run,))
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        schedule.parts = ()  # pyright: ignore[reportAttributeAccessIssue]
+    assert len({schedule, Schedule((run,)), Schedule((run, run))}) == 2
 
 
 def test_schedules_of_full_batches_add_their_squares():

@@ -8,6 +8,7 @@ import pytest
 from dp_accounting.rdp import compute_epsilon
 from scipy.integrate import quad
 
+from dpsep.privacy import rdp
 from dpsep.privacy.rdp import RDP_ORDERS, event_curve, rdp_to_delta, rdp_to_epsilon
 
 ZEROED = dpa.NeighboringRelation.REPLACE_SPECIAL
@@ -51,8 +52,10 @@ def test_conversion_agrees_with_the_reference():
             assert rdp_to_delta(curve, epsilon) <= delta * (1 + 1e-9)
 
 
-def test_orders_are_a_fixed_increasing_grid_above_one():
-    assert all(b > a for a, b in zip((1.0, *RDP_ORDERS), RDP_ORDERS, strict=False))
+def test_orders_are_the_grid_that_ledgers_were_written_with():
+    quarters = [number / 4 for number in range(5, 21)]
+    powers = [72, 80, 96, 112, 128, 160, 192, 256, 384, 512, 768, 1024]
+    assert list(RDP_ORDERS) == [1.1, *quarters, 5.5, *range(6, 65), *powers]
 
 
 def test_curves_that_do_not_fit_raise():
@@ -60,5 +63,33 @@ def test_curves_that_do_not_fit_raise():
         rdp_to_epsilon([1.0, 2.0], 1e-5)
     with pytest.raises(ValueError, match="RDP_ORDERS"):
         rdp_to_epsilon([math.nan] * len(RDP_ORDERS), 1e-5)
-    with pytest.raises(ValueError, match="delta"):
-        rdp_to_epsilon([1.0] * len(RDP_ORDERS), 0.0)
+    with pytest.raises(ValueError, match="RDP_ORDERS"):
+        rdp_to_delta([-1e-9] * len(RDP_ORDERS), 1.0)
+    for delta in (0.0, 1.0, 1.5, math.nan):
+        with pytest.raises(ValueError, match="delta"):
+            rdp_to_epsilon([1.0] * len(RDP_ORDERS), delta)
+    for epsilon in (-1e-9, math.nan):
+        with pytest.raises(ValueError, match="epsilon"):
+            rdp_to_delta([1.0] * len(RDP_ORDERS), epsilon)
+
+
+def test_conversions_stay_between_nothing_and_everything():
+    assert rdp_to_epsilon([0.0] * len(RDP_ORDERS), 0.9) == 0.0
+    assert rdp_to_delta([1e3] * len(RDP_ORDERS), 0.0) == 1.0
+    assert 0 < rdp_to_delta([0.0] * len(RDP_ORDERS), 0.0) < 1e-2
+
+
+def test_every_release_adds_an_allowance_for_rounding_and_what_is_undefined_is_infinite(monkeypatch):
+    class Reference:
+        rdp = np.array([math.nan, -1e-17, 0.25])
+
+        def __init__(self, *_: object) -> None: ...
+
+        def compose(self, _: object) -> "Reference":
+            return self
+
+    monkeypatch.setattr(rdp, "RdpAccountant", Reference)
+    curve = event_curve(dpa.GaussianDpEvent(1.0), ZEROED, 1000, (2.0, 3.0, 5.0))
+    # 1e-13 of (order - 1) times the divergence, a release.
+    assert curve[0] == math.inf
+    np.testing.assert_allclose(curve[1:], [1000 * 1e-13 / 2, 1000 * (0.25 + 1e-13 / 4)], rtol=1e-15)

@@ -142,7 +142,7 @@ def test_a_run_resumes_an_epoch_only_where_a_pass_begins():
     PoissonSampling(0.1).start(SeededStream(1), 10, step=4)
 
 
-@pytest.mark.parametrize("rate", [0.0, -0.1, 1.1, float("nan")])
+@pytest.mark.parametrize("rate", [0.0, -0.1, 1.1, float("nan"), 2.0**-65, np.nextafter(2.0**-64, 0)])
 def test_bad_rates_raise(rate):
     with pytest.raises(ValueError, match="rate"):
         PoissonSampling(rate)
@@ -154,5 +154,50 @@ def test_bad_sizes_raise():
             scheme(0)
         with pytest.raises(ValueError, match="exceeds"):
             scheme(11).start(SeededStream(1), 10)
-    with pytest.raises(ValueError, match="n_records"):
-        FullBatch().start(SeededStream(1), 0)
+        with pytest.raises(ValueError, match="size"):
+            scheme(1.5)  # pyright: ignore[reportArgumentType]
+        scheme(10).start(SeededStream(1), 10)
+    for scheme in (FullBatch(), PoissonSampling(0.5), FixedSizeSampling(1), ShuffledEpochs(1)):
+        assert scheme.start(SeededStream(1), 1).next().size <= 1
+        for check in (scheme.check, lambda n, scheme=scheme: scheme.start(SeededStream(1), n)):
+            with pytest.raises(ValueError, match="n_records"):
+                check(0)
+
+
+def test_the_least_rate_is_one_word_of_all():
+    scheme = PoissonSampling(2.0**-64)
+    assert scheme.start(ConstantWords(0), 3).next().tolist() == [0, 1, 2]
+    assert scheme.start(ConstantWords(1), 3).next().size == 0
+
+
+@pytest.mark.parametrize("bound", [0, -1, 2**63 + 1])
+def test_bounds_of_integers_that_make_no_sense_raise(bound):
+    with pytest.raises(ValueError, match="bound"):
+        uniform_integers(SeededStream(1), bound, 1)
+
+
+def test_integers_are_the_top_bits_of_words_and_those_beyond_the_bound_are_drawn_again():
+    class Counting:
+        secure = False
+
+        def __init__(self) -> None:
+            self.at = 0
+
+        def words(self, n: int) -> NDArray[np.uint64]:
+            drawn = (np.arange(self.at, self.at + n, dtype=np.uint64) % np.uint64(8)) << np.uint64(61)
+            self.at += n
+            return drawn
+
+    assert uniform_integers(Counting(), 8, 10).tolist() == [0, 1, 2, 3, 4, 5, 6, 7, 0, 1]
+    assert uniform_integers(Counting(), 5, 7).tolist() == [0, 1, 2, 3, 4, 0, 1]
+    assert uniform_integers(Counting(), 1, 4).tolist() == [0, 0, 0, 0]
+    top = uniform_integers(ConstantWords(2**64 - 1), 2**63, 1)
+    assert (top.dtype, int(top[0])) == (np.int64, 2**63 - 1)
+
+
+def test_schemes_say_what_they_are():
+    said = [scheme.describe() for scheme in (PoissonSampling(0.05), FullBatch(), ShuffledEpochs(4))]
+    assert said == ["Poisson sampling at rate 0.05", "full batch", "shuffled epochs in batches of 4"]
+    assert [scheme.restart_interval(10) for scheme in ALL] == [1, 1, 1, 1, 3]
+    assert [scheme.expected_batch(10) for scheme in ALL] == [3.0, 10.0, 3.0, 8.0, 4.0]
+    assert [scheme.steps_per_pass(10) for scheme in ALL] == [4, 1, 4, 2, 3]

@@ -10,14 +10,17 @@ and is therefore not offered.
 """
 
 import math
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-__all__ = ["MISSING_LEVEL", "Column", "Fill", "SchemaError", "as_label"]
+__all__ = ["MISSING_LEVEL", "Column", "Fill", "SchemaError", "as_label", "first_repeated", "shown"]
 
 MISSING_LEVEL = "missing"
 """Name of the level of a category's missing cells, and of the column that marks them."""
+LONGEST_SHOWN = 200
+"""Characters of a value that a message repeats."""
 
 
 class SchemaError(ValueError):
@@ -66,9 +69,9 @@ class Column:
 
     def __post_init__(self):
         if not isinstance(self.name, str) or not self.name:
-            raise SchemaError(f"a column's name is a text that is not empty, got {self.name!r}")
-        if self.kind not in ("number", "category"):
-            raise self._error(f"has kind {self.kind!r}; allowed are 'number' and 'category'; say which")
+            raise SchemaError(f"a column's name is a text that is not empty, got {shown(self.name)}")
+        if not isinstance(self.kind, str) or self.kind not in ("number", "category"):
+            raise self._error(f"has kind {shown(self.kind)}; allowed are 'number' and 'category'; say which")
         if self.kind == "number":
             self._check_bounds()
         else:
@@ -104,8 +107,8 @@ class Column:
             return
         try:
             lower, upper = (float(bound) for bound in self.bounds)
-        except (TypeError, ValueError):
-            raise self._error(f"has bounds {self.bounds!r}; give two numbers, lowest first") from None
+        except (TypeError, ValueError, OverflowError):
+            raise self._error(f"has bounds {shown(self.bounds)}; give two numbers, lowest first") from None
         if not (math.isfinite(lower) and math.isfinite(upper) and lower < upper):
             raise self._error(f"has bounds {lower:g}, {upper:g}; give two finite numbers, lowest first")
         object.__setattr__(self, "bounds", (lower, upper))
@@ -113,17 +116,18 @@ class Column:
     def _check_categories(self) -> None:
         if self.bounds is not None:
             raise self._error("is a category and declares bounds; remove them or use kind 'number'")
-        if isinstance(self.categories, str) or not self.categories:
+        listed = list(self.categories) if isinstance(self.categories, Iterable) else []
+        if isinstance(self.categories, str | bytes | Mapping) or not listed:
             raise self._error("is a category without categories; list every value it can take")
-        values = tuple(as_label(value) for value in self.categories)
+        values = tuple(as_label(value) for value in listed)
         blank = [value for value in values if not value or value != value.strip()]
         if blank:
             raise self._error(
-                f"has the category {blank[0]!r}; categories are not empty and not padded by spaces"
+                f"has the category {shown(blank[0])}; categories are not empty and not padded by spaces"
             )
-        repeated = sorted({value for value in values if values.count(value) > 1})
-        if repeated:
-            raise self._error(f"lists the category {repeated[0]!r} more than once; list each value once")
+        repeated = first_repeated(values)
+        if repeated is not None:
+            raise self._error(f"lists the category {shown(repeated)} more than once; list each value once")
         object.__setattr__(self, "categories", values)
 
     def _check_missing(self) -> None:
@@ -134,14 +138,14 @@ class Column:
             rule = Fill(rule)
         if isinstance(rule, Fill):
             rule = Fill(self._checked_fill(rule.value))
-        elif rule not in (("drop", "category") if self.kind == "category" else ("drop",)):
+        elif not isinstance(rule, str) or rule not in ("drop", "category")[: 1 + (self.kind == "category")]:
             allowed = '"drop", "category" or' if self.kind == "category" else '"drop" or'
             raise self._error(
-                f"has missing = {rule!r}; allowed for a {self.kind} are {allowed} {{ fill = VALUE }} with a "
-                "value that you know without the data"
+                f"has missing = {shown(rule)}; allowed for a {self.kind} are {allowed} {{ fill = VALUE }} "
+                "with a value that you know without the data"
             )
         if not isinstance(self.indicator, bool):
-            raise self._error(f"has indicator = {self.indicator!r}; allowed are true and false")
+            raise self._error(f"has indicator = {shown(self.indicator)}; allowed are true and false")
         if self.indicator and not isinstance(rule, Fill):
             raise self._error(
                 "has an indicator, which marks cells that were filled; declare missing = { fill = VALUE }"
@@ -152,22 +156,51 @@ class Column:
         if self.kind == "category":
             label = as_label(value)
             if label not in (self.categories or ()):
-                raise self._error(f"fills missing cells by {label!r}, which is not one of its categories")
+                raise self._error(
+                    f"fills missing cells by {shown(label)}, which is not one of its categories"
+                )
             return label
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-            raise self._error(f"fills missing cells by {value!r}; give a finite number")
+        if isinstance(value, bool) or not isinstance(value, int | float) or not _is_finite(value):
+            raise self._error(f"fills missing cells by {shown(value)}; give a finite number")
         if self.bounds is not None and not self.bounds[0] <= value <= self.bounds[1]:
             raise self._error(f"fills missing cells by {value:g}, which is outside its bounds")
         return float(value)
 
     def _error(self, what: str) -> SchemaError:
-        return SchemaError(f"column {self.name!r} {what}")
+        return SchemaError(f"column {shown(self.name)} {what}")
 
 
 def as_label(value: Any) -> str:
     """Return a category as text; TOML's booleans and integers are taken as they are written."""
     if isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, str | int):
+    if isinstance(value, str) or (isinstance(value, int) and abs(value) < 2**64):
         return str(value)
-    raise SchemaError(f"{value!r} cannot be a category; write it as text, a whole number or a boolean")
+    raise SchemaError(f"{shown(value)} cannot be a category; write it as text, a whole number or a boolean")
+
+
+def shown(value: Any) -> str:
+    """Write a value for a message: not longer than a line or two, and whatever it is.
+
+    Examples
+    --------
+    >>> shown("age"), shown(10**5000)
+    ("'age'", 'a value of type int')
+    """
+    try:
+        text = repr(value)
+    except Exception:  # a whole number of more digits than Python writes; an object that cannot
+        return f"a value of type {type(value).__name__}"
+    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}..."
+
+
+def first_repeated(names: Iterable[str]) -> str | None:
+    """Return the first name in the alphabet that occurs more than once, None where all differ."""
+    return min((name for name, count in Counter(names).items() if count > 1), default=None)
+
+
+def _is_finite(value: float) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # a whole number that no double can hold
+        return False

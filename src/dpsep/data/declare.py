@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dpsep.data.column import Column, SchemaError, as_label
+from dpsep.data.column import Column, SchemaError, as_label, first_repeated, shown
 from dpsep.data.frames import unknown_column
 
 __all__ = ["NA", "Column", "Schema", "SchemaError"]
@@ -63,23 +63,28 @@ class Schema:
         object.__setattr__(self, "columns", tuple(self.columns))
         if not self.columns:
             raise SchemaError("a schema declares at least one column")
+        for column in self.columns:
+            if not isinstance(column, Column):
+                raise SchemaError(f"the columns of a schema are Column, not {type(column).__name__}")
         names = [column.name for column in self.columns]
-        for name in names:
-            if names.count(name) > 1:
-                raise SchemaError(f"column {name!r} is declared more than once; declare it once")
+        repeated = first_repeated(names)
+        if repeated is not None:
+            raise SchemaError(f"column {shown(repeated)} is declared more than once; declare it once")
         if self.target is not None and self.target not in names:
-            raise SchemaError(f"target {self.target!r} is not declared; the columns are {', '.join(names)}")
+            listed = ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
+            raise SchemaError(f"target {shown(self.target)} is not declared; the columns are {listed}")
         if self.target is not None and self[self.target].missing != "drop":
             raise SchemaError(
                 f"the target {self.target!r} has a rule for missing cells; a record without a target says "
                 "nothing about it, so remove 'missing' from this column"
             )
         self._check_unit()
-        if isinstance(self.na, str) or not all(isinstance(text, str) for text in self.na):
-            raise SchemaError(f'na is a list of texts, such as ["", "NA"], not {self.na!r}')
+        listed = isinstance(self.na, list | tuple)
+        if not listed or not all(isinstance(text, str) for text in self.na):
+            raise SchemaError(f'na is a list of texts, such as ["", "NA"], not {shown(self.na)}')
         object.__setattr__(self, "na", tuple(text.strip() for text in self.na))
         if not isinstance(self.looked, bool):
-            raise SchemaError(f"looked is true or false, not {self.looked!r}")
+            raise SchemaError(f"looked is true or false, not {shown(self.looked)}")
 
     @property
     def features(self) -> tuple[Column, ...]:
@@ -106,12 +111,14 @@ class Schema:
     @classmethod
     def from_dict(cls, declaration: Mapping[str, Any]) -> "Schema":
         """Make a schema from ``{"target": name, "columns": [{"name": ..., "kind": ..., ...}, ...]}``."""
+        if not isinstance(declaration, Mapping):
+            raise SchemaError(f"a schema is declared by a table of keys, not by {type(declaration).__name__}")
         _refuse_unknown(declaration, (*_TABLE_KEYS, "columns"), "the schema")
         columns = declaration.get("columns")
         if not isinstance(columns, list | tuple) or not all(isinstance(entry, Mapping) for entry in columns):
             raise SchemaError("the schema needs 'columns', a list of tables; in TOML: one [[columns]] each")
         for place, entry in enumerate(columns, start=1):
-            where = f"column {entry.get('name', place)!r}"
+            where = f"column {shown(entry.get('name', place))}"
             _refuse_unknown(entry, _COLUMN_KEYS, where)
             for key in ("name", "kind"):
                 if key not in entry:
@@ -123,9 +130,14 @@ class Schema:
     def from_toml(cls, text: str) -> "Schema":
         """Make a schema from TOML text."""
         try:
-            return cls.from_dict(tomllib.loads(text))
+            declaration = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
             raise SchemaError(f"the schema is not valid TOML: {error}") from None
+        except (ValueError, RecursionError):  # thousands of digits, or of brackets
+            raise SchemaError(
+                "the schema is no TOML that can be read: a number or a nesting is too long"
+            ) from None
+        return cls.from_dict(declaration)
 
     @classmethod
     def read(cls, path: str | Path) -> "Schema":
@@ -164,30 +176,35 @@ class Schema:
                     raise SchemaError(f"{key} says something of units, and no unit is declared; add unit = ")
             return
         if not isinstance(self.unit, str) or not self.unit:
-            raise SchemaError(f"unit is the name of a column, not {self.unit!r}")
+            raise SchemaError(f"unit is the name of a column, not {shown(self.unit)}")
         if self.unit == self.target:
             raise SchemaError(f"{self.unit!r} is the target and the unit; it can be one of them")
         cap = self.rows_per_unit
-        if cap is not None and (isinstance(cap, bool) or not isinstance(cap, int) or cap < 1):
-            raise SchemaError(f"rows_per_unit is a whole number of at least 1, not {cap!r}")
+        if cap is not None and not _is_count(cap):
+            raise SchemaError(f"rows_per_unit is a whole number of at least 1, not {shown(cap)}")
         groups = self.groups
         if isinstance(groups, list | tuple):
             labels = tuple(as_label(label) for label in groups)
             if not labels or len(set(labels)) < len(labels):
                 raise SchemaError("groups lists no label, or one more than once; list each unit once")
             object.__setattr__(self, "groups", labels)
-        elif groups is not None and (isinstance(groups, bool) or not isinstance(groups, int) or groups < 1):
-            raise SchemaError(f"groups is a number of units or a list of their labels, not {groups!r}")
+        elif groups is not None and not _is_count(groups):
+            raise SchemaError(f"groups is a number of units or a list of their labels, not {shown(groups)}")
 
 
 _TABLE_KEYS = ("target", "unit", "groups", "rows_per_unit", "na", "looked")
 _COLUMN_KEYS = ("name", "kind", "bounds", "categories", "missing", "indicator")
 
 
+def _is_count(value: Any) -> bool:
+    """Say whether a value is a whole number of at least 1, and one that TOML can hold."""
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value < 2**63
+
+
 def _refuse_unknown(entry: Mapping[str, Any], allowed: tuple[str, ...], where: str) -> None:
     for key in entry:
         if key not in allowed:
-            raise SchemaError(f"{where} has the key {key!r}; allowed are {', '.join(allowed)}")
+            raise SchemaError(f"{where} has the key {shown(key)}; allowed are {', '.join(allowed)}")
 
 
 def _toml(value: Any) -> str:

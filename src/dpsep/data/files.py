@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, NamedTuple, cast
 
 import polars as pl
 import pyarrow as pa
@@ -32,6 +32,15 @@ MARKS = {b"PAR1": "parquet", b"ARRO": "arrow", b"FEA1": "arrow", b"\xff\xff\xff\
 """The first bytes of formats that have a mark; the last is an Arrow stream's."""
 PACKED = b"\x1f\x8b"
 """The first bytes of what gzip packed."""
+FOREIGN = (
+    *(pa.ArrowException, pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError),
+    UnicodeDecodeError,
+)
+"""What pyarrow and polars raise at files that are damaged; a panic is polars' word for a fault of its own."""
+PIECE = 2**20
+"""Bytes that are unpacked at a time."""
+MOST_GROWTH = 100
+"""How often larger than packed a Parquet or an Arrow file can be; both are compact as they are."""
 
 
 class Source(NamedTuple):
@@ -44,13 +53,15 @@ class Source(NamedTuple):
 
 def find_source(source: str | Path | IO[bytes]) -> Source:
     """Find a table; ``"-"`` is standard input, which is read whole."""
-    if source == "-" or not isinstance(source, str | Path):
+    if not isinstance(source, str | Path) or source == "-":
         label = "standard input" if isinstance(source, str | Path) else "the buffer"
+        if not isinstance(source, str | Path) and not callable(getattr(source, "read", None)):
+            raise TableError(f"expected a path or an open file, got {type(source).__name__}")
         content = sys.stdin.buffer.read() if isinstance(source, str | Path) else source.read()
-        if isinstance(content, str):
-            raise TableError(f"{label} gives text; open it in binary mode")
+        if not isinstance(content, bytes):
+            raise TableError(f"{label} gives {type(content).__name__}; open it in binary mode")
         if content[:2] == PACKED:
-            content = _unpacked(content, label)
+            return _unpacked(lambda: io.BytesIO(content), label, None, "csv")
         return Source(lambda: io.BytesIO(content), label, MARKS.get(content[:4], "csv"))
     path = Path(source)
     if path.is_dir():
@@ -60,13 +71,12 @@ def find_source(source: str | Path | IO[bytes]) -> Source:
     packed = path.suffix.lower() == ".gz"
     known = FORMATS.get((path.with_suffix("") if packed else path).suffix.lower())
     try:
+        if packed:
+            return _unpacked(lambda: path.open("rb"), str(path), known, None)
         with path.open("rb") as file:
             start = file.read(4)
-            content = _unpacked(start + file.read(), str(path)) if packed else b""
     except OSError as error:
         raise TableError(f"{path} cannot be read ({error.strerror or type(error).__name__})") from None
-    if packed:
-        return Source(lambda: io.BytesIO(content), str(path), known or MARKS.get(content[:4]))
     return Source(lambda: path.open("rb"), str(path), known or MARKS.get(start))
 
 
@@ -75,7 +85,7 @@ def stored_types(source: Source, kind: str) -> dict[str, Any]:
     with source.opened() as file, _whole(source.label, kind):
         schema = pyarrow.parquet.ParquetFile(file).schema_arrow if kind == "parquet" else _arrow(file).schema
         refuse_duplicates(schema.names, source.label)  # pyarrow's own refusal does not say what is wrong
-        return dict(pl.DataFrame(pl.from_arrow(schema.empty_table())).schema)
+        return dict(pl.DataFrame(pl.from_arrow(_without_notes(schema).empty_table())).schema)
 
 
 def read_stored(source: Source, kind: str, wanted: Sequence[str]) -> pl.DataFrame:
@@ -85,7 +95,10 @@ def read_stored(source: Source, kind: str, wanted: Sequence[str]) -> pl.DataFram
             table = pyarrow.parquet.ParquetFile(file).read(columns=list(wanted))
         else:
             table = _arrow(file).read_all()
-        return pl.DataFrame(pl.from_arrow(table.select(list(wanted))))
+        table = table.select(list(wanted))
+        table.validate(full=True)  # offsets, codes and text: polars takes them as they are, and crashes
+        table = pa.Table.from_arrays(table.columns, schema=_without_notes(table.schema))
+        return pl.DataFrame(pl.from_arrow(table))
 
 
 def _arrow(file: IO[bytes]) -> Any:
@@ -95,18 +108,55 @@ def _arrow(file: IO[bytes]) -> Any:
     return pa.ipc.open_stream(file) if stream else pa.ipc.open_file(file)
 
 
+def _without_notes(schema: pa.Schema) -> pa.Schema:
+    """Return a schema without the notes of whoever wrote it, which nothing here reads."""
+    return pa.schema([field.remove_metadata() for field in schema])
+
+
 @contextmanager
 def _whole(label: str, kind: str) -> Iterator[None]:
     """Say in our words that a file is not what its format demands."""
     try:
         yield
-    except (pa.ArrowException, OSError):
+    except FOREIGN:
         what = "Parquet" if kind == "parquet" else "Arrow or Feather (version 2)"
         raise TableError(f"{label} is not a whole {what} file") from None
 
 
-def _unpacked(content: bytes, label: str) -> bytes:
+def _unpacked(opened: Callable[[], IO[bytes]], label: str, known: str | None, default: str | None) -> Source:
+    """Unpack once, to see that all of it is there, and again whenever it is read: text is never held whole.
+
+    Formats that are read back and forth are held, unless they grow as no such file does.
+    """
     try:
-        return gzip.decompress(content)
-    except (OSError, EOFError, zlib.error):
+        with opened() as packed, gzip.GzipFile(fileobj=packed) as file:
+            start = file.read(4)
+            kind = known or MARKS.get(start, default)
+            held = [start]
+            size = len(start)
+            while block := file.read(PIECE):
+                size += len(block)
+                if kind in (None, "csv"):
+                    continue
+                held.append(block)
+                if size > max(PIECE, MOST_GROWTH * packed.tell()):
+                    raise TableError(f"{label} grows more than {MOST_GROWTH}-fold when it is unpacked")
+    except (gzip.BadGzipFile, EOFError, zlib.error):
         raise TableError(f"{label} cannot be read: it is not a whole gzip file") from None
+    if kind in (None, "csv"):
+        return Source(lambda: cast(IO[bytes], _Unpacking(opened())), label, kind)
+    content = b"".join(held)
+    return Source(lambda: io.BytesIO(content), label, kind)
+
+
+class _Unpacking(gzip.GzipFile):
+    """Unpacks a file and closes it behind itself."""
+
+    def __init__(self, packed: IO[bytes]) -> None:
+        super().__init__(fileobj=packed)
+        self._packed = packed
+
+    def close(self) -> None:
+        """Close both."""
+        super().close()
+        self._packed.close()

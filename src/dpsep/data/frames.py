@@ -5,6 +5,7 @@ by column and without ever failing on a value: what pandas holds as objects beco
 imported only if the user has imported it to make the frame handed over.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any
@@ -14,6 +15,10 @@ import polars as pl
 import pyarrow as pa
 
 __all__ = ["TableError", "as_frame", "is_pandas", "refuse_duplicates", "unknown_column"]
+
+
+LONGEST_NAME = 100
+"""Characters of a column's name that a message repeats."""
 
 
 class TableError(ValueError):
@@ -39,7 +44,10 @@ def as_frame(table: Any) -> pl.DataFrame:
         refuse_duplicates([str(name) for name in table.columns], "the table")
         return pl.DataFrame([_from_pandas(str(name), table[name]) for name in table.columns])
     if isinstance(table, Mapping):
-        return pl.DataFrame(table, strict=False)
+        try:
+            return pl.DataFrame(table, strict=False)
+        except pl.exceptions.PolarsError:
+            raise TableError("the columns of the table differ in length, or one cannot be read") from None
     raise TableError(
         f"expected a table, got {type(table).__name__}; pass a polars or pandas frame, a pyarrow table or a "
         "mapping of column names to values"
@@ -53,17 +61,26 @@ def is_pandas(table: Any) -> bool:
 
 def refuse_duplicates(names: list[str], where: str) -> None:
     """Raise if a column's name occurs twice."""
-    repeated = sorted({name for name in names if names.count(name) > 1})
+    repeated = sorted(name for name, count in Counter(names).items() if count > 1)
     if repeated:
-        raise TableError(f"{where} has more than one column named {', '.join(repeated)}; rename them")
+        raise TableError(f"{where} has more than one column named {_listed(repeated, 5)}; rename them")
 
 
 def unknown_column(name: str, known: list[str]) -> str:
     """Say that a column is not there, which are, and which one may have been meant."""
-    near = get_close_matches(name, known, n=1)
+    # Looking for what is near takes time that grows with the square of a name's length.
+    some = [other for other in known if len(other) <= LONGEST_NAME][:1000]
+    near = get_close_matches(name, some, n=1) if len(name) <= LONGEST_NAME else []
     meant = f" Did you mean {near[0]!r}?" if near else ""
-    listed = ", ".join(known[:20]) + (", ..." if len(known) > 20 else "")
-    return f"there is no column {name!r}; the columns are {listed}.{meant}"
+    return f"there is no column {_cut(name)!r}; the columns are {_listed(known, 20)}.{meant}"
+
+
+def _listed(names: list[str], most: int) -> str:
+    return ", ".join(_cut(name) for name in names[:most]) + (", ..." if len(names) > most else "")
+
+
+def _cut(name: str) -> str:
+    return name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}..."
 
 
 def _from_pandas(name: str, column: Any) -> pl.Series:

@@ -17,7 +17,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from dpsep.data.cells import Cells, read_cells
-from dpsep.data.column import MISSING_LEVEL
+from dpsep.data.column import MISSING_LEVEL, first_repeated, shown
 from dpsep.data.declare import Column, Schema, SchemaError
 from dpsep.data.frames import TableError, as_frame, unknown_column
 
@@ -68,7 +68,7 @@ def encode(
             bad |= np.isnan(cells.values)
             place += 1
         else:
-            for level in range(int(drop_first), len(column.levels)):
+            for level in range(1 if drop_first else 0, len(column.levels)):
                 X[:, place] = cells.values == level
                 place += 1
             bad |= cells.values < 0
@@ -101,9 +101,10 @@ def encoded_bounds(
 
 def take_column(frame: pl.DataFrame, name: str) -> pl.Series:
     """Return a frame's column, or raise an error that lists those there are."""
-    if name not in frame.columns:
-        raise TableError(unknown_column(name, frame.columns))
-    return frame[name]
+    try:
+        return frame.get_column(name)
+    except pl.exceptions.ColumnNotFoundError:
+        raise TableError(unknown_column(name, frame.columns)) from None
 
 
 def _encoded(schema: Schema, drop_first: bool) -> list[tuple[str, tuple[float, float]]]:
@@ -113,13 +114,16 @@ def _encoded(schema: Schema, drop_first: bool) -> list[tuple[str, tuple[float, f
         if column.kind == "number":
             out.append((column.name, column.bounds or (-np.inf, np.inf)))
         else:
-            out += [(f"{column.name}={level}", (0.0, 1.0)) for level in column.levels[int(drop_first) :]]
+            out += [
+                (f"{column.name}={level}", (0.0, 1.0)) for level in column.levels[1 if drop_first else 0 :]
+            ]
         if column.indicator:
             out.append((f"{column.name}={MISSING_LEVEL}", (0.0, 1.0)))
-    names = [name for name, _ in out]
-    for name in names:
-        if names.count(name) > 1:
-            raise SchemaError(f"two columns are called {name!r} once they are encoded; rename one of them")
+    repeated = first_repeated(name for name, _ in out)
+    if repeated is not None:
+        raise SchemaError(
+            f"two columns are called {shown(repeated)} once they are encoded; rename one of them"
+        )
     return out
 
 

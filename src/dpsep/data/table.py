@@ -72,12 +72,14 @@ def read_table(
     given, kind = _settled(source, format)
     layout = csv_layout(given.opened, given.label) if kind == "csv" else None
     names = list(stored_types(given, kind)) if layout is None else layout.names
-    wanted = list(columns) if columns is not None else names
+    wanted = [str(name) for name in columns] if columns is not None else names
     if columns is None and schema is not None:
         wanted = [column.name for column in schema.features]
         wanted += [name for name in names if name in (schema.target, schema.unit)]
+    known = set(names)
+    refuse_duplicates(wanted, "what is asked for")
     for name in wanted:
-        if name not in names:
+        if name not in known:
             raise TableError(f"{given.label}: {unknown_column(name, names)}")
     if layout is not None:
         frame = read_csv(given.opened, given.label, layout, wanted, schema)
@@ -100,7 +102,7 @@ def read_structure(source: str | Path | IO[bytes] | Source, format: str | None =
 
 
 def _settled(source: str | Path | IO[bytes] | Source, format: str | None) -> tuple[Source, str]:
-    if format not in (None, "csv", "parquet", "arrow"):
+    if format is not None and (not isinstance(format, str) or format not in ("csv", "parquet", "arrow")):
         raise TableError(f"there is no table format {format!r}; allowed are csv, parquet and arrow")
     given = source if isinstance(source, Source) else find_source(source)
     kind = format or given.format

@@ -9,6 +9,8 @@ depends on a value.
 """
 
 import codecs
+import io
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import IO, Any, NamedTuple
@@ -38,6 +40,8 @@ MARKS = {
     b"<": "HTML or XML",
 }
 """What some files that are no CSV begin with."""
+QUOTED = re.compile(rb'"[^"]*"')
+LINE_END = re.compile(rb"\r\n?|\n")
 NO_UTF8 = "is not UTF-8 text; save it with the encoding UTF-8"
 NO_TEXT = "is not text; if it is Parquet or Arrow, say so with --format (format= in Python)"
 
@@ -56,28 +60,54 @@ class Layout(NamedTuple):
 def csv_layout(opened: Open, label: str) -> Layout:
     """Read the header line; the rows behind it are not looked at."""
     with opened() as file:
-        start = file.read(BLOCK).lstrip()
+        whole = file.read(BLOCK)
+    start = whole.lstrip()
     if not start:
         raise TableError(f"{label} is empty; a table has a header and at least one row")
     kind = next((what for mark, what in MARKS.items() if start.startswith(mark)), None)
     if kind is not None:
         raise TableError(f"{label} is {kind}, not CSV text; save the table as CSV, in UTF-8")
-    lines = start.replace(b"\r", b"\n").split(b"\n", 1)
-    if b"\0" in lines[0]:
+    ended = LINE_END.search(start)
+    line = start if ended is None else start[: ended.start()]
+    if b"\0" in line:
         raise TableError(f"{label} {NO_TEXT}")
-    if len(lines) == 1:  # pyarrow takes a header that nothing ends for no table at all
+    if ended is None:  # pyarrow takes a header that nothing ends for no table at all
         raise TableError(f"{label} has a header but no rows")
-    separator = next((mark for mark in ",\t;" if mark.encode() in lines[0]), ",")
-    with opened() as file, _understood(label):
-        raw = list(pyarrow.csv.open_csv(file, _reading(), _parsing(separator, [])).schema.names)
+    separator = next((mark for mark in ",\t;" if mark.encode() in line), ",")
+    lead = len(whole) - len(start)
+    header = _header(whole, lead)
+    # Before pyarrow sees them: each column costs it kilobytes, and a run of separators is many columns.
+    _refuse_nameless(QUOTED.sub(b"q", header[lead:]).split(separator.encode()), label)
+    with _understood(label):
+        header.decode("utf-8")
+        parsing = _parsing(separator, [])
+        raw = list(pyarrow.csv.open_csv(io.BytesIO(header), _reading(len(header)), parsing).schema.names)
     names = [name.strip() for name in raw]
-    if "" in names:
-        raise TableError(
-            f"{label} has no name for column {names.index('') + 1} of {len(names)}; name every column in the "
-            "first line"
-        )
+    _refuse_nameless([name.encode() for name in names], label)
     refuse_duplicates(names, label)
     return Layout(separator, raw, names)
+
+
+def _refuse_nameless(names: list[bytes], label: str) -> None:
+    place = next((place for place, name in enumerate(names, start=1) if not name.strip()), None)
+    if place is not None:
+        raise TableError(
+            f"{label} has no name for column {place} of {len(names)}; name every column in the first line"
+        )
+
+
+def _header(text: bytes, start: int) -> bytes:
+    """Return the text up to the end of the first row: a line's end that no quotes enclose.
+
+    pyarrow must not see the rows behind it: it would tell of bad ones on standard error.
+    """
+    quotes = seen = 0
+    for ended in LINE_END.finditer(text, start):
+        quotes += text.count(b'"', seen, ended.start())
+        seen = ended.start()
+        if quotes % 2 == 0:
+            return text[: ended.end()]
+    return text
 
 
 def read_csv(
@@ -99,7 +129,8 @@ def read_csv(
         The declared kinds; without one types are guessed from all cells.
     """
     _check_text(opened, label, layout.separator)
-    taken = [name for name in layout.names if name in wanted]
+    asked = set(wanted)
+    taken = [name for name in layout.names if name in asked]
     if schema is None:
         types = _guess(opened, label, layout, taken)
     else:
@@ -193,7 +224,8 @@ class Quotes:
 def _blocks(opened: Open, label: str, layout: Layout, taken: Sequence[str]) -> Iterator[list[pl.Series]]:
     """Give the taken columns as text, block by block; rows of the wrong length are refused in the end."""
     ragged: list[tuple[int, int, int]] = []
-    pairs = [(raw, name) for raw, name in zip(layout.raw, layout.names, strict=True) if name in taken]
+    asked = set(taken)
+    pairs = [(raw, name) for raw, name in zip(layout.raw, layout.names, strict=True) if name in asked]
     convert = pyarrow.csv.ConvertOptions(
         column_types=dict.fromkeys(layout.raw, pa.string()),
         strings_can_be_null=True,
@@ -244,9 +276,9 @@ def _understood(label: str) -> Iterator[None]:
         raise TableError(f"{label} is not a CSV table; check its header and its quotes") from None
 
 
-def _reading() -> pyarrow.csv.ReadOptions:
+def _reading(block: int | None = None) -> pyarrow.csv.ReadOptions:
     # One thread: only then does pyarrow know the number of a bad row.
-    return pyarrow.csv.ReadOptions(use_threads=False, block_size=BLOCK)
+    return pyarrow.csv.ReadOptions(use_threads=False, block_size=block or BLOCK)
 
 
 def _parsing(separator: str, ragged: list[tuple[int, int, int]]) -> pyarrow.csv.ParseOptions:

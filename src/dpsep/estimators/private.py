@@ -30,6 +30,9 @@ from dpsep.privacy.ledger import Ledger, as_ledger
 from dpsep.privacy.mechanism import Relation
 from dpsep.privacy.sampling import FullBatch, PoissonSampling, Sampling
 
+MOST_NUMBER = 1e100
+"""Largest number that a parameter may be; smaller ones than its inverse are no clips."""
+
 
 class PrivateEstimator(BaseEstimator):
     """Base of all estimators; its parameters are those that concern privacy, named by each of them."""
@@ -51,6 +54,12 @@ class PrivateEstimator(BaseEstimator):
 
     def _check_privacy(self) -> None:
         """Raise ValueError where the budget, the method or the sampling is not one."""
+        for name, value in self.get_params(deep=False).items():
+            for part in value if isinstance(value, list | tuple) else (value,):
+                if isinstance(part, int) and abs(part) > MOST_NUMBER:
+                    raise ValueError(
+                        f"{name} is beyond {MOST_NUMBER:g}; give a number that a computer counts with."
+                    )
         if self.private:
             if self.epsilon is None:
                 raise ValueError("epsilon=None is not a budget; give a number, or private=False for none.")
@@ -67,8 +76,9 @@ class PrivateEstimator(BaseEstimator):
             raise ValueError(f"method must be one of {', '.join(self._methods)}, not {self.method!r}.")
         if self.steps is not None and (not isinstance(self.steps, Integral) or self.steps < 1):
             raise ValueError(f"steps must be a whole number of at least 1, not {self.steps!r}.")
-        if self.clip is not None and not (float(self.clip) > 0 or (not self.private and self.clip == 0)):
-            raise ValueError(f"clip must be positive, not {self.clip!r}.")
+        clip = 1.0 if self.clip is None else float(self.clip)
+        if not (1 / MOST_NUMBER <= clip <= MOST_NUMBER or (not self.private and (clip == 0 or clip > 1))):
+            raise ValueError(f"clip must be positive, and neither tiny nor huge, not {self.clip!r}.")
         self._sampling()
 
     def _sampling(self) -> Sampling:

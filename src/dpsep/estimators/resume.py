@@ -82,6 +82,12 @@ class SavedRun:
                 "the checkpoint belongs to a run with other settings or another table shape; give the same "
                 "ones to resume it, or another folder to start anew."
             )
+        kinds = {"run": str, "lost": int, "secure": bool, "ledger": str | None}
+        if any(not isinstance(found.meta.get(key, ...), kind) for key, kind in kinds.items()):
+            raise CheckpointError(
+                "the checkpoint says nothing of its run, or nonsense; only a whole file is used. Move it "
+                "away and start anew in another folder."
+            )
         if found.meta["ledger"] != self._ledger_name:
             raise CheckpointError(
                 "the run of this checkpoint was charged to another ledger, or to none; give the same one to "

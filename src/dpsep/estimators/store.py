@@ -160,12 +160,12 @@ def _manifest(folder: Path) -> dict[str, Any]:
     try:
         manifest = json.loads((folder / MANIFEST).read_bytes())
         version, files, digest = manifest["format"], manifest["files"], manifest.pop("sha256", None)
+        whole = _sha256(_json(manifest))
+        named = isinstance(files, dict) and all(map(_is_file_name, files))
     except FileNotFoundError:
         raise StoreError(
             f"{folder} has no {MANIFEST}: it is not the folder of a finished fit. Name one that is."
         ) from None
-        whole = _sha256(_json(manifest))
-        named = all(_is_file_name(name) for name in files.keys())
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise StoreError(f"{folder / MANIFEST} cannot be read as a manifest; restore the folder.") from None
     _check_format(folder, version)
@@ -209,7 +209,7 @@ def _is_learned(name: str) -> bool:
 
 def _is_file_name(name: str) -> bool:
     """Say whether a name is that of a file in the folder, and not a way out of it."""
-    return name not in ("", ".", "..") and not set(name) & {"/", "\\", "\0", ":"}
+    return name not in ("", ".", "..") and name.isprintable() and not set(name) & {"/", "\\", ":"}
 
 
 def _json(content: Any) -> str:

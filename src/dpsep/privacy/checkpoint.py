@@ -243,6 +243,7 @@ class Checkpoint:
         except OSError as error:
             raise CheckpointError(f"the checkpoint {self.path} cannot be read: {error.strerror}") from error
         try:
+            _refuse_packed(content)
             with np.load(io.BytesIO(content), allow_pickle=False) as archive:
                 header = json.loads(archive[_HEADER].tobytes())
                 version = header["format"]
@@ -251,6 +252,8 @@ class Checkpoint:
                     {name.removeprefix(_PREFIX): archive[name] for name in names} if version == FORMAT else {}
                 )
             saved = Saved(header["step"], vectors, header["meta"])
+            if type(saved.step) is not int or saved.step < 0 or not isinstance(saved.meta, dict):
+                raise ValueError("a header that `save` does not write")
             damaged = version == FORMAT and header["digest"] != _digest(vectors)
         except Exception as error:  # a damaged archive fails in many ways: zlib, zip, NumPy's header, JSON
             raise CheckpointError(self._advice("is damaged or is not a checkpoint")) from error
@@ -269,6 +272,15 @@ class Checkpoint:
             "it away and start anew (what the ledger was charged stays spent). An older copy is no way out: "
             "releases made since would be made again, uncharged"
         )
+
+
+def _refuse_packed(content: bytes) -> None:
+    """Refuse members that are packed or larger than the file: `save` writes none, and they fill memory."""
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        members = archive.infolist()
+    packed = any(member.compress_type != zipfile.ZIP_STORED for member in members)
+    if packed or sum(member.file_size for member in members) > len(content):
+        raise ValueError("an archive that `save` does not write")
 
 
 def _write_durably(path: Path, payload: bytes) -> None:

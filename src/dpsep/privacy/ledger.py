@@ -291,6 +291,13 @@ class Ledger:
 
     def _entries(self, connection: sqlite3.Connection) -> list[Entry]:
         entries = ledger_file.read_entries(connection, self.path)
+        unsound = ledger_rules.unsound_row(entries)
+        if unsound is not None:
+            raise LedgerDamaged(
+                f"the ledger {self.path} is damaged: row {unsound} holds what no ledger writes. It will not "
+                "be used, since what was spent is no longer certain; restore it from a copy that holds every "
+                "charge"
+            )
         found = json.loads(entries[0].event)["ledger"]
         if self.id and found != self.id:
             raise LedgerDamaged(

@@ -200,6 +200,8 @@ def read_entries(connection: sqlite3.Connection, path: Path) -> list[Entry]:
     entries = [Entry(*row) for row in connection.execute("SELECT * FROM entries ORDER BY number")]
     previous = GENESIS
     for position, entry in enumerate(entries, start=1):
+        if not _is_text(entry):
+            raise _damaged(path, f"row {position} holds cells of another type than a ledger's")
         if entry.number != position or entry.previous != previous or entry.hash != entry_hash(entry):
             raise _damaged(path, f"row {position} does not match its hash or its place")
         previous = entry.hash
@@ -240,6 +242,14 @@ def _operation(
             yield connection  # closing without COMMIT rolls back
     except sqlite3.Error as error:
         raise _explain(error, shown or path, timeout) from error
+    except UnicodeDecodeError as error:  # SQLite's own words about a damaged file
+        raise _damaged(shown or path, "it holds text that is not UTF-8") from error
+
+
+def _is_text(entry: Entry) -> bool:
+    """Say whether a row has the types that `append` writes; SQLite's columns take any."""
+    cells = (*entry[1:6], entry.rdp or "", *entry[7:])
+    return isinstance(entry.number, int) and all(isinstance(cell, str) for cell in cells)
 
 
 def _check_format(connection: sqlite3.Connection, path: Path) -> None:

@@ -284,7 +284,8 @@ def _side(stream: WordStream, k: int, sd: float, below: int) -> int:
     """Decide between ``below`` and the next integer: on which side of the half-integer between them is x?
 
     The computed product lies in [below, below + 1] and errs by less than 1/4, so that the true one lies less
-    than 3/4 from the half-integer, and no third integer is in question. As `_refine`, with one tail probability instead of several.
+    than 3/4 from the half-integer, and no third integer is in question. `_refine` needs no such bound, and
+    several tail probabilities instead of one.
     """
     tail, bits = k, 64
     for _ in range(_MAX_ROUNDS):

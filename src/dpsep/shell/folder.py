@@ -111,8 +111,11 @@ class RunFolder:
     def _same_run(self) -> bool:
         """Whether the finished run and the checkpoint are one, killed just before it was cleaned up."""
         saved = Checkpoint(self.checkpoint).load()
-        finished = json.loads((self.path / "privacy.json").read_text())
-        return saved is not None and saved.meta.get("run") == finished.get("run")
+        try:
+            finished = json.loads((self.path / "privacy.json").read_bytes())["run"]
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            return False  # no run of ours, or a damaged one: nothing is discarded
+        return saved is not None and saved.meta.get("run") == finished
 
     def _discard(self) -> None:
         """Remove everything but the lock; the checkpoint first."""

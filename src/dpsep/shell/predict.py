@@ -11,6 +11,8 @@ probability and the log predictive density of the row.
 of the new row, which no noise protects.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +26,9 @@ from dpsep.data import Schema, encode, read_table
 from dpsep.estimators.glm import LogisticRegression, PoissonRegression
 from dpsep.estimators.mixed_base import MixedEstimator
 from dpsep.estimators.mixture import GaussianMixture
-from dpsep.estimators.store import Estimator, load
+from dpsep.estimators.store import Estimator, StoreError, load
 from dpsep.privacy.checkpoint import atomic_write
-from dpsep.shell.errors import CallError
+from dpsep.shell.errors import WRONG, CallError, explain
 from dpsep.shell.screen import print_json, remark
 from dpsep.shell.units import new_labels
 
@@ -52,13 +54,14 @@ def run(
     frame = read_table(table, format, schema=schema)
     matrix, names = encode(frame, schema)
     usable = np.asarray(np.isfinite(matrix).all(axis=1))
-    groups = new_labels(estimator, frame, schema)
-    columns = predictions(
-        estimator,
-        pl.DataFrame(matrix[usable], schema=list(names)),
-        None if groups is None else groups[usable],
-    )
-    result = _table(columns, usable)
+    with _usable(folder):
+        groups = new_labels(estimator, frame, schema)
+        columns = predictions(
+            estimator,
+            pl.DataFrame(matrix[usable], schema=list(names)),
+            None if groups is None else groups[usable],
+        )
+        result = _table(columns, usable)
     if not usable.all():
         remark(
             f"{int((~usable).sum())} of {len(usable)} rows have missing or undeclared cells: "
@@ -101,6 +104,21 @@ def predictions(
     if has_counts(estimator):
         low, high = _count_interval(mean, sd**2)
     return {"mean": mean, "sd": sd, "low": low, "high": high}
+
+
+@contextmanager
+def _usable(folder: Path) -> Iterator[None]:
+    """Say of a posterior whose parts are whole and do not fit together that it is of no use."""
+    try:
+        yield
+    except Exception as error:
+        if explain(error)[0] == WRONG:
+            raise
+        raise StoreError(
+            f"{folder} loads, yet nothing can be predicted with it ({type(error).__name__}): posterior.json "
+            "is not as a fit writes it. Restore the folder; if nobody changed it, 'dpsep --debug predict' "
+            "shows what is wrong."
+        ) from error
 
 
 def has_counts(estimator: Any) -> bool:

@@ -163,12 +163,15 @@ def _declaration(type_: Any, known: Mapping[str, Any]) -> list[str]:
 
 def _looked(frame: Any) -> dict[str, dict[str, Any]]:
     """Read kinds, bounds and categories off a table's values."""
+    import polars as pl
+
     from dpsep.data.declare import NA
 
     found: dict[str, dict[str, Any]] = {}
     for name in frame.columns:
         series = frame[name].drop_nulls()
         if series.dtype.is_numeric():
+            series = series.cast(pl.Float64)
             finite = series.filter(series.is_finite())
             low, high = (float(finite.min()), float(finite.max())) if len(finite) else (0.0, 0.0)
             found[name] = {"kind": "number"} | ({"bounds": [low, high]} if low < high else {})
