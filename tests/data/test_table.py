@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from dpsep.data.frames import as_frame
 from dpsep.data.schema import Column, Schema
 from dpsep.data.table import TableError, as_matrix, read_structure, read_table
 
@@ -83,7 +84,7 @@ def test_an_unknown_extension_can_be_overridden_by_the_format(tmp_path):
         (b"a,b,a\n1,2,3\n", "more than one column named a; rename them"),
         (b"PAR1 and no more", "not a whole Parquet file"),
         (b'a,b\n1,"2\n3,4\n', "never closed"),
-        (b'a,"b\n1,2\n', "check its header and its quotes"),
+        (b'a,"b\n1,2\n', "quotes that do not close in its first line"),
         (b"a,\n1,2\n", "no name for column 2 of 2; name every column"),
         (b"a,b\n1,\x002\n", "is not text; if it is Parquet or Arrow"),
         (b"a,b\nJos\xe9,2\n", "not UTF-8 text"),
@@ -305,3 +306,29 @@ def test_pandas_is_not_imported_by_the_room():
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "False"
+
+
+def test_a_header_whose_quotes_do_not_close_never_takes_rows_along():
+    for text in (b'id,"name\n1,Alice\n2,"Bob\n', b'id,"name\n1,Alice,,7\n'):
+        with pytest.raises(TableError, match="do not close in its first line") as caught:
+            read_table(io.BytesIO(text))
+        assert "Alice" not in str(caught.value)
+
+
+def test_how_well_cells_pack_decides_nothing():
+    table = pa.table({"a": np.zeros(2_000_000)})
+    buffer = io.BytesIO()
+    with pa.ipc.new_file(buffer, table.schema) as writer:
+        writer.write_table(table)
+    packed = gzip.compress(buffer.getvalue())
+    assert len(buffer.getvalue()) > 100 * len(packed)
+    assert read_table(io.BytesIO(packed)).height == 2_000_000
+
+
+@pytest.mark.parametrize("cell", ["\ud800", b"\xff", object(), 10**400, [1], 1 + 2j], ids=ascii)
+def test_one_odd_cell_of_a_mapping_or_a_pandas_column_is_no_error(cell):
+    for table in (
+        {"name": ["a", "b", cell]},
+        pd.DataFrame({"name": pd.Series(["a", "b", cell], dtype=object)}),
+    ):
+        assert as_frame(table)["name"].to_list()[:2] == ["a", "b"]

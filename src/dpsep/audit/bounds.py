@@ -180,17 +180,18 @@ def _chance(correct: int, guesses: int, canaries: int, epsilon: float, delta: fl
     return float(tail[0]) + 2 * canaries * delta * slope
 
 
-def gaussian_power(mu: float, claimed_mu: float, trials: int, confidence: float = 0.999) -> float:
+def gaussian_power(mu: ArrayLike, claimed_mu: float, trials: int, confidence: float = 0.999) -> float:
     """Return the probability that an audit of so many trials a side finds ``mu`` above ``claimed_mu``.
 
-    For the attack that guesses at the middle of the two Gaussians; a normal approximation of both counts.
+    For the attack that guesses at the middle of the two Gaussians; canaries may have different ``mu``. A
+    normal approximation of both counts.
 
     Examples
     --------
     >>> round(gaussian_power(1.0, 0.5, 4000), 2), round(gaussian_power(0.5, 0.5, 4000), 2)
     (1.0, 0.0)
     """
-    rate = float(ndtr(mu / 2))
+    rate = float(np.mean(ndtr(np.asarray(mu) / 2)))
     spread = math.sqrt(rate * (1 - rate) / trials)
     needed = float(ndtr(claimed_mu / 2)) - float(ndtri((1 - confidence) / 2)) * math.sqrt(0.25 / trials)
     return float(ndtr((rate - needed) / spread)) if spread > 0 else float(rate > needed)

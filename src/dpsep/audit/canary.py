@@ -2,7 +2,7 @@ r"""White-box canary audit: how well can a release tell whether a worst-case rec
 
 The attacker knows everything but one bit: the table, the public values that enter each release, the code,
 the noise's law. A *canary* is a slot of the table whose contribution is the worst there can be: a vector far
-beyond the clip, which goes through the gate's own clip, rounding, sum and noise like any record's. Each
+beyond the clip, clipped, rounded and summed by the gate's own code and released under the gate's noise. Each
 canary is in or out by a fair coin. From the releases R_t of a run the attacker computes the likelihood ratio
 
 .. math:: \sum_t \log(1 - r_t + r_t e^{\ell_t}), \qquad
@@ -13,12 +13,14 @@ noise, and r_t the rate at which records are sampled (1 in a full batch). Under 
 out is another one, whose contribution is -a_t (where a block can have it), and the ratio is that of the two.
 By Neyman and Pearson no attack does better if the noise is what it is declared to be; so for a full batch the
 rates of right and wrong guesses come as close to the claimed epsilon as the number of trials lets them. If
-clip, noise or sampling are not what is declared, they exceed it.
+noise, clip or sampling let more through than is declared, in the directions that canaries have, they exceed
+it. (What canaries do not see: see `dpsep.audit.laws` and `dpsep.audit.replay`.)
 
-Several canaries ride in one run. Their contributions are orthogonal (the i-th has the i-th coordinate of
-every block), so that the noise each of them sees is independent of the others', and a run gives as many
-trials as it has canaries. Blocks with fewer coordinates than canaries hold the first ones only; `reach` says
-how much of the clip the canaries use on average.
+Several canaries ride in one run. Their contributions are orthogonal: the i-th has the i-th row of a cosine
+transform in every block, and nothing in blocks that have fewer coordinates than that. So the noise that each
+of them sees is independent of the others' (for full batches, and for Poisson sampling, whose coins are
+independent), and a run gives as many trials as it has canaries. Where batches have a fixed size canaries
+share them; then let one ride at a time. `reach` says how much of the declared sensitivity canaries use.
 
 **Privacy.** None: this reads sums before noise, and its runs are seeded. It is for made-up tables. *What a
 bound above the claim proves:* the mechanism is not what it claims. *What a bound below proves:* nothing by
@@ -27,7 +29,7 @@ itself; `power` says how likely this audit would have found noise half as large 
 
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -55,8 +57,8 @@ class Trials(NamedTuple):
     ----------
     inside, outside
         Log likelihood ratios of the canaries that were in, and of those that were not.
-    reach
-        Share of the declared sensitivity that canaries use, averaged (root mean square).
+    mus
+        What separates the two worlds of each canary, in deviations of the declared noise.
     full
         Whether every release read every record.
     epsilon, delta
@@ -65,7 +67,7 @@ class Trials(NamedTuple):
 
     inside: Array
     outside: Array
-    reach: float
+    mus: Array
     full: bool
     epsilon: float
     delta: float
@@ -118,6 +120,23 @@ class Audit(NamedTuple):
         return self.epsilon > self.claimed
 
 
+class Rows(NamedTuple):
+    """Contributions of the canaries of a run: what each adds while it is in, and while it is out.
+
+    Attributes
+    ----------
+    inside, outside
+        Rows as a gate reads them, one array a block; a row of NaN adds nothing.
+    clipped_in, clipped_out
+        What they add after the clip, one array a block.
+    """
+
+    inside: tuple[Array, ...]
+    outside: tuple[Array, ...]
+    clipped_in: tuple[Array, ...]
+    clipped_out: tuple[Array, ...]
+
+
 @dataclass
 class Watch:
     """Canaries of one run: their slots, their coins, and what the releases tell of them.
@@ -128,29 +147,46 @@ class Watch:
         Row of each canary.
     coins
         Which canaries are in.
-    clipped
-        Contributions of the canaries after the clip, by blocks: they are the same in every run.
+    rows
+        Contributions by blocks and relation, shared by the runs of an audit. They tell the attacker what to
+        look for; what is released is clipped anew every time.
     """
 
     slots: NDArray[np.int64]
     coins: NDArray[np.bool_]
-    clipped: dict[tuple[Block, ...], list[Array]] = field(default_factory=dict)
+    rows: dict[Any, Rows] = field(default_factory=dict)
     scores: Array = field(init=False)
-    squares: list[float] = field(default_factory=list, init=False)
+    squares: Array = field(init=False)
     full: bool = field(default=True, init=False)
     mechanism: Mechanism = field(init=False)
 
     def __post_init__(self) -> None:
-        self.scores = np.zeros(len(self.slots))
+        self.scores, self.squares = np.zeros(len(self.slots)), np.zeros(len(self.slots))
+
+    def rows_of(self, blocks: tuple[Block, ...], sums: Callable[..., list[NDArray[Any]]]) -> Rows:
+        """Return the canaries' contributions to these blocks."""
+        key = (blocks, self.mechanism.relation)
+        if key not in self.rows:
+            count = len(self.slots)
+            both = crafted(blocks, count), instead(blocks, count, self.mechanism.relation)
+            clipped = []
+            for parts in both:
+                rider = Reader(parts, 8)
+                alone = [sums(rider, AsGiven(), blocks, 0.0, np.array([place])) for place in range(count)]
+                clipped.append(tuple(np.stack(part).astype(float) for part in zip(*alone, strict=True)))
+            self.rows[key] = Rows(*both, *clipped)
+        return self.rows[key]
 
     def add(self, blocks: tuple[Block, ...], others: list[NDArray[Any]], released: list[Array]) -> None:
         """Take in one release: the likelihood ratio of each canary, given everybody else."""
         mechanism, count = self.mechanism, len(self.slots)
+        rows = self.rows[blocks, mechanism.relation]
         log_in, log_out, square = np.zeros(count), np.zeros(count), np.zeros(count)
-        for block, rest, part, seen in zip(blocks, others, self.clipped[blocks], released, strict=True):
+        for block, rest, part, away, seen in zip(
+            blocks, others, rows.clipped_in, rows.clipped_out, released, strict=True
+        ):
             deviation = mechanism.sigma * block.clip / math.sqrt(block.share) / block.unit
             weight = 1.0 / (deviation * block.deviations()) ** 2
-            away = instead(mechanism, block, part)
             log_in += part @ (weight * (seen - rest)) - part**2 @ weight / 2
             log_out += away @ (weight * (seen - rest)) - away**2 @ weight / 2
             square += (part - away) ** 2 @ weight
@@ -161,33 +197,47 @@ class Watch:
                 np.logaddexp(math.log1p(-rate), math.log(rate) + one) for one in (log_in, log_out)
             )
         self.scores += log_in - log_out
-        self.squares.append(float(square.mean()) * (mechanism.sigma / mechanism.sensitivity) ** 2)
+        self.squares += square
 
 
-def instead(mechanism: Mechanism, block: Block, part: Array) -> Array:
-    """Return what stands in a canary's slot while it is out: nothing, or its opposite under replace-one."""
-    return -part if mechanism.relation == "replace-one" and block.kind == "flat" else np.zeros_like(part)
-
-
-def crafted(blocks: tuple[Block, ...], canaries: int) -> list[Array]:
+def crafted(blocks: tuple[Block, ...], canaries: int) -> tuple[Array, ...]:
     """Return contributions far beyond the clip, one row a canary, orthogonal to each other in every block.
+
+    A histogram has room for as many canaries as it has bins; the others add nothing to such a release.
 
     Examples
     --------
-    >>> [part.tolist() for part in crafted((Block("mean", 2, 1.0, 0.5), Block("noise", 1, 2.0, 0.5)), 2)]
-    [[[1000.0, 0.0], [0.0, 1000.0]], [[2000.0], [0.0]]]
+    >>> parts = crafted((Block("mean", 2, 1.0, 0.5), Block("noise", 1, 2.0, 0.5)), 2)
+    >>> [np.round(part).tolist() for part in parts]
+    [[[707.0, 707.0], [707.0, -707.0]], [[2000.0], [0.0]]]
     """
-    parts = []
+    parts: list[Array] = []
     for block in blocks:
         if block.kind == "count":
-            parts.append(np.repeat((np.arange(canaries) % block.bins)[:, None], block.size, 1).astype(float))
+            bins = np.where(np.arange(canaries) < block.bins, np.arange(canaries, dtype=float), np.nan)
+            parts.append(np.repeat(bins[:, None], block.size, 1))
             continue
         rows = np.zeros((canaries, block.size))
-        some = min(canaries, block.size)
+        some = np.arange(min(canaries, block.size))[:, None]
+        angle = np.pi * some * (2 * np.arange(block.size) + 1) / (2 * block.size)
         length = block.clip if block.kind == "flat" else math.sqrt(block.clip)
-        rows[np.arange(some), np.arange(some)] = FAR * length
+        scale = np.where(some == 0, math.sqrt(1 / block.size), math.sqrt(2 / block.size))
+        rows[: len(some)] = FAR * length * scale * np.cos(angle)
         parts.append(rows)
-    return parts
+    return tuple(parts)
+
+
+def instead(blocks: tuple[Block, ...], canaries: int, relation: str) -> tuple[Array, ...]:
+    """Return what stands in a canary's slot while it is out: nothing, or its opposite under replace-one.
+
+    Products and histograms have no opposite: nothing stands for them.
+    """
+    parts = crafted(blocks, canaries)
+    if relation == "zero-out" or any(block.kind == "count" for block in blocks):
+        return tuple(np.full_like(part, np.nan) for part in parts)
+    return tuple(
+        -part if block.kind == "flat" else 0 * part for block, part in zip(blocks, parts, strict=True)
+    )
 
 
 @dataclass(frozen=True)
@@ -210,21 +260,15 @@ def watching(watch: Watch) -> Iterator[None]:
         self: Reader, contribution: Any, blocks: tuple[Block, ...], public: Any, rows: NDArray[np.int64]
     ) -> list[NDArray[Any]]:
         others = sums(self, contribution, blocks, public, rows)
-        count = len(watch.slots)
-        if blocks not in watch.clipped:
-            rider = Reader(tuple(crafted(blocks, count)), 8)
-            alone = [sums(rider, AsGiven(), blocks, 0.0, np.array([place])) for place in range(count)]
-            watch.clipped[blocks] = [np.stack(part).astype(float) for part in zip(*alone, strict=True)]
+        riders = watch.rows_of(blocks, sums)
         there = np.isin(watch.slots, rows)
         taken[:] = others
-        return [
-            other
-            + (
-                part[there & watch.coins].sum(axis=0)
-                + instead(watch.mechanism, block, part)[there & ~watch.coins].sum(axis=0)
-            ).astype(np.int64)
-            for block, other, part in zip(blocks, others, watch.clipped[blocks], strict=True)
-        ]
+        found = [other.copy() for other in others]
+        for parts, riding in ((riders.inside, there & watch.coins), (riders.outside, there & ~watch.coins)):
+            if riding.any():
+                added = sums(Reader(parts), AsGiven(), blocks, 0.0, np.flatnonzero(riding))
+                found = [total + part for total, part in zip(found, added, strict=True)]
+        return found
 
     def tapped_noised(self: Gate, block: Block, total: NDArray[np.int64]) -> Array:
         found = noised(self, block, total)
@@ -265,31 +309,26 @@ def trials(
     table = np.concatenate([X, np.full((canaries, X.shape[1]), np.nan)])
     target = () if y is None else (np.concatenate([y, np.full(canaries, np.nan)]),)
     slots = np.arange(len(X), len(table))
-    inside, outside, squares, full = [], [], [], True
-    claim: Any = None
-    clipped: dict[tuple[Block, ...], list[Array]] = {}
+    found: list[tuple[Array, NDArray[np.bool_], Array]] = []
+    full, claim = True, None
+    rows: dict[Any, Rows] = {}
     for run in range(seed, seed + runs):
         coins = np.random.default_rng([run, 0]).random(canaries) < 0.5
-        watch = Watch(slots, coins, clipped)
+        watch = Watch(slots, coins, rows)
         fitted: Any = clone(estimator)
         fitted.set_params(random_state=run)
         with watching(watch), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             fitted.fit(table, *target)
         claim = fitted.privacy_
-        inside.append(watch.scores[coins])
-        outside.append(watch.scores[~coins])
-        squares.append(np.mean(watch.squares))
+        found.append((watch.scores, coins, watch.squares))
         full &= watch.full
     if claim is None:
         raise ValueError("an audit needs at least one run.")
+    scores, coins, squares = (np.concatenate(part) for part in zip(*found, strict=True))
+    seen = squares > 0  # a canary without room in any block tells nothing
     return Trials(
-        np.concatenate(inside),
-        np.concatenate(outside),
-        float(np.sqrt(np.mean(squares))),
-        full,
-        claim.epsilon,
-        claim.delta,
+        scores[seen & coins], scores[seen & ~coins], np.sqrt(squares[seen]), full, claim.epsilon, claim.delta
     )
 
 
@@ -325,12 +364,11 @@ def canary_audit(
     # The likelihood ratio is one at the middle of the two laws; fixed before the trials.
     counts = counts_at(seen.inside, seen.outside, 0.0)
     bound = lower_bound(counts, seen.delta, confidence)
-    power = math.nan
+    power = reach = math.nan
     if seen.full:
         claimed = gaussian_mu(seen.epsilon, seen.delta)
-        power = gaussian_power(
-            2 * claimed * seen.reach, claimed, min(counts.members, counts.others), confidence
-        )
+        reach = float(np.sqrt(np.mean(seen.mus**2))) / claimed
+        power = gaussian_power(2 * seen.mus, claimed, min(counts.members, counts.others), confidence)
     return Audit(
         f"{canaries} crafted canaries in {runs} runs",
         seen.epsilon,
@@ -338,7 +376,7 @@ def canary_audit(
         bound,
         counts,
         runs,
-        seen.reach,
+        reach,
         power,
         seen.full,
         (seen.inside, seen.outside),

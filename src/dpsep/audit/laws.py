@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import chi2, norm
+from scipy.stats import binom, chi2, norm
 from sklearn.base import clone
 
 from dpsep.privacy.gate import Gate, Reader
@@ -149,20 +149,22 @@ def _unlike_poisson(coins: Array, table: list[list[Step]], sampling: PoissonSamp
     rate, name = sampling.rate, sampling.describe()
     spread = rate * (1 - rate)
     found = []
-    score = (coins.mean() - rate) / math.sqrt(spread / coins.size)
-    if abs(score) > norm.isf(LEVEL / 8):
+    read = int(coins.sum())
+    if min(binom.cdf(read, coins.size, rate), binom.sf(read - 1, coins.size, rate)) < LEVEL / 8:
         found.append(f"records are read at rate {coins.mean():.4f} under {name}")
     sizes = coins.sum(axis=1)
-    if _too_odd(float(np.sum((sizes - rate * coins.shape[1]) ** 2) / (spread * coins.shape[1])), len(sizes)):
+    squares = float(np.sum((sizes - rate * coins.shape[1]) ** 2) / (spread * coins.shape[1]))
+    if _too_odd(squares, len(sizes), spread * coins.shape[1]):
         share = float(np.var(sizes) / (spread * coins.shape[1]))
         found.append(f"sizes of batches vary {share:.3f} times as much as those of {name}")
     # Within a fit, how often each record was read: dealt out evenly by passes, independent by coins.
-    squares, count = 0.0, 0
+    squares, count, least = 0.0, 0, math.inf
     for steps in table:
         taken = np.sum([_coins(step) for step in steps], axis=0)
         squares += float(np.sum((taken - rate * len(steps)) ** 2) / (spread * len(steps)))
         count += len(taken)
-    if _too_odd(squares, count):
+        least = min(least, spread * len(steps))
+    if _too_odd(squares, count, least):
         found.append(f"records are read {squares / count:.3f} times as unevenly as by {name}")
     return found
 
@@ -172,13 +174,16 @@ def _unlike_batches(coins: Array, sampling: FixedSizeSampling | ShuffledEpochs) 
     return [f"{sampling.describe()} made batches of different sizes"] if np.ptp(sizes) > 1 else []
 
 
-def _too_odd(squares: float, count: int) -> bool:
+def _too_odd(squares: float, count: int, variance: float) -> bool:
     """Whether a sum of squares of standardised binomials is far from its mean, on either side.
 
-    Fourth moments of sums of many coins are near a normal's; a fifth more room is given for those that are
-    not.
+    Binomials of little variance are far from normal, and nothing is said of them; of the others, fourth
+    moments are those of a normal to within the inverse of the variance, and a fifth more room is given.
     """
-    return abs(squares - count) > 1.2 * float(norm.isf(LEVEL / 8)) * math.sqrt(2 * count)
+    if variance < 4:
+        return False
+    limit = 1.2 * float(norm.isf(LEVEL / 8)) * math.sqrt((2 + 1 / variance) * count)
+    return abs(squares - count) > limit
 
 
 def _coins(step: Step) -> Array:

@@ -7,12 +7,15 @@ here, too. `covering` chooses few combinations in which every pair of values occ
 **Privacy.** None: for made-up tables, like `dpsep.audit.replay`.
 """
 
+import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import combinations as choose
 from itertools import product
+from pathlib import Path
 from typing import Any, NamedTuple
+from unittest import mock
 
 import jax
 import numpy as np
@@ -20,6 +23,8 @@ from numpy.typing import NDArray
 
 from dpsep.audit.neighbours import Neighbour, group_neighbours_of, neighbours_of
 from dpsep.audit.replay import replay
+from dpsep.privacy.gate import Reader
+from dpsep.privacy.ledger import Ledger
 from dpsep.privacy.sampling import FixedSizeSampling, ShuffledEpochs
 
 Array = NDArray[np.float64]
@@ -210,15 +215,9 @@ def try_combination(name: str, options: dict[str, Any], neighbours: int = 8) -> 
 
     mixed = "unit" in options
     by_group = options.get("unit") == "group"
-    estimator = make()
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            estimator.fit(X, y, **({"groups": groups} if mixed else {}))
-    except ValueError as error:
-        if hasattr(estimator, "posterior_"):
-            raise
-        return Finding(name, options, "refused", " ".join(str(error).split()))
+    refusal = _refusal(make(), X, y, **({"groups": groups} if mixed else {}))
+    if refusal is not None:
+        return Finding(name, options, *refusal)
     tables: Iterator[Neighbour]
     if by_group:
         tables = group_neighbours_of(X, y, groups, GROUPS, neighbours)
@@ -231,6 +230,32 @@ def try_combination(name: str, options: dict[str, Any], neighbours: int = 8) -> 
         return Finding(name, options, "caught", words)
     words = f"{report.neighbours} neighbours, {report.releases} releases, farthest {report.farthest:.3f}"
     return Finding(name, options, "kept", words)
+
+
+def _refusal(estimator: Any, X: Array, y: Array, **more: Any) -> tuple[str, str] | None:
+    """Fit once; return how a combination was refused: in words, and before anything was charged or read."""
+    sums, touched = Reader.sums, []
+
+    def tapped(*arguments: Any) -> Any:
+        touched.append("records were read")
+        return sums(*arguments)
+
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        unit = "group" if getattr(estimator, "unit", "record") == "group" else "record"
+        ledger = Ledger(
+            Path(folder) / "ledger", epsilon=100.0, delta=0.5, relation=estimator.relation, unit=unit
+        )
+        estimator.set_params(ledger=ledger)
+        try:
+            with mock.patch.object(Reader, "sums", tapped):
+                estimator.fit(X, y, **more)
+        except ValueError as error:
+            words = " ".join(str(error).split())
+            if len(ledger.rows()) > 1 or touched:
+                return "caught", f"refused after the charge: {words}"
+            return "refused", words
+    return None
 
 
 @dataclass(frozen=True)

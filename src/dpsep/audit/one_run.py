@@ -54,8 +54,11 @@ def one_run_audit(
     seen = trials(estimator, X, y, canaries=canaries, runs=1, seed=seed)
     scores = np.concatenate([seen.inside, seen.outside])
     truth = np.arange(len(scores)) < len(seen.inside)
-    guesses = max(2, round(share * len(scores)))
-    sure = np.argsort(-np.abs(scores))[:guesses]
+    # Whoever was in comes first in these arrays; ties must not be broken by that.
+    order = np.random.default_rng([seed, 1]).permutation(len(scores))
+    scores, truth = scores[order], truth[order]
+    guesses = min(max(2, round(share * len(scores))), len(scores))
+    sure = np.argsort(-np.abs(scores), kind="stable")[:guesses]
     guessed = scores[sure] > 0
     correct = int((guessed == truth[sure]).sum())
     epsilon = one_run_bound(correct, guesses, len(scores), seen.delta, confidence)
@@ -72,7 +75,7 @@ def one_run_audit(
         Bound(epsilon, 0.0, 0.0, seen.delta, confidence),
         counts,
         1,
-        seen.reach,
+        math.nan,
         math.nan,
         seen.full,
         (seen.inside, seen.outside),

@@ -39,8 +39,8 @@ FOREIGN = (
 """What pyarrow and polars raise at files that are damaged; a panic is polars' word for a fault of its own."""
 PIECE = 2**20
 """Bytes that are unpacked at a time."""
-MOST_GROWTH = 100
-"""How often larger than packed a Parquet or an Arrow file can be; both are compact as they are."""
+MOST_UNPACKED = 2**30
+"""Most bytes of a Parquet or an Arrow file behind gzip, which is unpacked into memory; no cell moves it."""
 
 
 class Source(NamedTuple):
@@ -139,8 +139,10 @@ def _unpacked(opened: Callable[[], IO[bytes]], label: str, known: str | None, de
                 if kind in (None, "csv"):
                     continue
                 held.append(block)
-                if size > max(PIECE, MOST_GROWTH * packed.tell()):
-                    raise TableError(f"{label} grows more than {MOST_GROWTH}-fold when it is unpacked")
+                if size > MOST_UNPACKED:
+                    raise TableError(
+                        f"{label} holds more than {MOST_UNPACKED >> 20} MiB; unpack it with gunzip first"
+                    )
     except (gzip.BadGzipFile, EOFError, zlib.error):
         raise TableError(f"{label} cannot be read: it is not a whole gzip file") from None
     if kind in (None, "csv"):

@@ -45,8 +45,8 @@ def as_frame(table: Any) -> pl.DataFrame:
         return pl.DataFrame([_from_pandas(str(name), table[name]) for name in table.columns])
     if isinstance(table, Mapping):
         try:
-            return pl.DataFrame(table, strict=False)
-        except pl.exceptions.PolarsError:
+            return pl.DataFrame([_from_cells(str(name), cells) for name, cells in table.items()])
+        except (pl.exceptions.PolarsError, TypeError):
             raise TableError("the columns of the table differ in length, or one cannot be read") from None
     raise TableError(
         f"expected a table, got {type(table).__name__}; pass a polars or pandas frame, a pyarrow table or a "
@@ -87,5 +87,30 @@ def _from_pandas(name: str, column: Any) -> pl.Series:
     if getattr(column.dtype, "kind", "O") in "biuf":
         return pl.Series(name, column.to_numpy(dtype=np.float64, na_value=np.nan)).fill_nan(None)
     missing = column.isna()
-    values = [None if gone else str(value) for value, gone in zip(column, missing, strict=True)]
+    values = [None if gone else _as_text(value) for value, gone in zip(column, missing, strict=True)]
     return pl.Series(name, values, dtype=pl.String)
+
+
+def _from_cells(name: str, cells: Any) -> pl.Series:
+    """Return a mapping's column; cells that have no common type become text, as pandas' objects do."""
+    try:
+        column = pl.Series(name, cells, strict=False)
+    except (UnicodeEncodeError, OverflowError, TypeError, pl.exceptions.PolarsError):
+        column = None
+    if isinstance(cells, list | tuple) and (column is None or column.dtype in (pl.Object, pl.Binary)):
+        return pl.Series(name, [_as_text(cell) for cell in cells], dtype=pl.String)
+    if column is None:
+        raise TypeError(name)
+    return column
+
+
+def _as_text(cell: Any) -> str | None:
+    """Return a cell as text; None where it is no text that a file could hold."""
+    if cell is None or isinstance(cell, bytes):
+        return None
+    text = str(cell)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return None
+    return text

@@ -75,7 +75,7 @@ def csv_layout(opened: Open, label: str) -> Layout:
         raise TableError(f"{label} has a header but no rows")
     separator = next((mark for mark in ",\t;" if mark.encode() in line), ",")
     lead = len(whole) - len(start)
-    header = _header(whole, lead)
+    header = _header(whole, lead, label)
     # Before pyarrow sees them: each column costs it kilobytes, and a run of separators is many columns.
     _refuse_nameless(QUOTED.sub(b"q", header[lead:]).split(separator.encode()), label)
     with _understood(label):
@@ -96,18 +96,17 @@ def _refuse_nameless(names: list[bytes], label: str) -> None:
         )
 
 
-def _header(text: bytes, start: int) -> bytes:
-    """Return the text up to the end of the first row: a line's end that no quotes enclose.
+def _header(text: bytes, start: int, label: str) -> bytes:
+    """Return the text up to the end of the first line.
 
-    pyarrow must not see the rows behind it: it would tell of bad ones on standard error.
+    Names must not go on behind it: quotes that do not close would make rows a part of the header, and of
+    messages. pyarrow must not see the rows either: it would tell of bad ones on standard error.
     """
-    quotes = seen = 0
-    for ended in LINE_END.finditer(text, start):
-        quotes += text.count(b'"', seen, ended.start())
-        seen = ended.start()
-        if quotes % 2 == 0:
-            return text[: ended.end()]
-    return text
+    ended = LINE_END.search(text, start)
+    header = text if ended is None else text[: ended.end()]
+    if header.count(b'"') % 2:
+        raise TableError(f"the header of {label} has quotes that do not close in its first line; close them")
+    return header
 
 
 def read_csv(

@@ -28,7 +28,7 @@ from dpsep.estimators.mixed_base import MixedEstimator
 from dpsep.estimators.mixture import GaussianMixture
 from dpsep.estimators.network import NetworkClassifier, NetworkEstimator, NetworkRegressor
 from dpsep.estimators.packed import Missing, StoreError, pack, unpack
-from dpsep.privacy.checkpoint import atomic_write, fsync_folder
+from dpsep.privacy.checkpoint import atomic_write, fsync_folder, make_folder
 
 __all__ = ["FORMAT", "Estimator", "StoreError", "load", "save"]
 
@@ -110,7 +110,7 @@ def save(
     manifest: dict[str, Any] = {"format": FORMAT, "files": {name: _sha256(files[name]) for name in files}}
     manifest["sha256"] = _sha256(_json(manifest))
     folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     for name, text in files.items():
         atomic_write(folder / name, text)
     atomic_write(folder / MANIFEST, _json(manifest))
@@ -157,6 +157,8 @@ def load(folder: str | os.PathLike[str]) -> Estimator:
 def _manifest(folder: Path) -> dict[str, Any]:
     if not folder.is_dir():
         raise StoreError(f"there is no folder {folder}; name a folder that a fit has written.")
+    if (folder / MANIFEST).exists() and not (folder / MANIFEST).is_file():  # a device or a pipe has no end
+        raise StoreError(f"{folder / MANIFEST} is not a regular file; restore the folder.")
     try:
         manifest = json.loads((folder / MANIFEST).read_bytes())
         version, files, digest = manifest["format"], manifest["files"], manifest.pop("sha256", None)

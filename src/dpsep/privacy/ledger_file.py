@@ -24,7 +24,7 @@ import os
 import secrets
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from numbers import Integral, Real
 from pathlib import Path
@@ -178,20 +178,34 @@ def open_file(path: Path, timeout: float, *, write: bool = False) -> Iterator[sq
             f"there is no ledger at {path}: name an existing one, or give epsilon and delta to make it. If "
             "there was one, restore it from a copy; a new one would forget what was spent"
         )
+    committed = False
+    names = _durably(path, lambda: committed) if write else contextlib.nullcontext()
+    with names, _operation(path, timeout, mode="rw") as connection:
+        connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
+        _check_format(connection, path)
+        yield connection
+        connection.execute("COMMIT")
+        committed = True
+
+
+@contextlib.contextmanager
+def _durably(path: Path, committed: Callable[[], bool]) -> Iterator[None]:
+    """Sync the ledger's folder behind a write, and say what is certain where that fails."""
     try:
-        with (
-            durable_names(path.parent) if write else contextlib.nullcontext(),
-            _operation(path, timeout, mode="rw") as connection,
-        ):
-            connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
-            _check_format(connection, path)
-            yield connection
-            connection.execute("COMMIT")
+        with durable_names(path.parent):
+            yield
+    except LedgerError:
+        raise
     except OSError as error:
+        done = (
+            "Its last row may be there all the same: look before you charge again"
+            if committed()
+            else ("Nothing was written")
+        )
         raise LedgerUnwritable(
             f"the ledger {path} cannot be written durably: its folder cannot be opened or synced "
-            f"({error.strerror}). Do not read records; make the folder one that you may read and write, or "
-            "name a path elsewhere"
+            f"({error.strerror}). {done}. Do not read records; make the folder one that you may read and "
+            "write, or name a path elsewhere"
         ) from error
 
 

@@ -210,7 +210,8 @@ def safe_float(value: Fraction, *, up: bool) -> float:
     try:
         nearest = float(value)
     except OverflowError:
-        return math.copysign(math.inf, value)
+        most = sys.float_info.max
+        return (math.inf if up else most) if value > 0 else (-most if up else -math.inf)
     wrong = exact(nearest) < value if up else exact(nearest) > value
     return math.nextafter(nearest, math.inf if up else -math.inf) if wrong else nearest
 

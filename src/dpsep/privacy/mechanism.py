@@ -141,6 +141,9 @@ class Mechanism:
             raise ValueError(f"steps must be a whole number, at least 1, not {self.steps}.")
         if not 0 < self.sigma < math.inf:
             raise ValueError(f"sigma must be positive and finite, not {self.sigma}.")
+        # Equal mechanisms are the same one, whatever numbers they were made from.
+        for name, kind in (("steps", int), ("sigma", float), ("records", int)):
+            object.__setattr__(self, name, kind(getattr(self, name)))
 
     @property
     def sensitivity(self) -> float:

@@ -118,6 +118,7 @@ class PoissonSampling(Sampling):
     def __post_init__(self) -> None:
         if not 2.0**-64 <= self.rate <= 1:
             raise ValueError(f"rate must lie in (0, 1] and be at least 2^-64, not {self.rate}.")
+        object.__setattr__(self, "rate", float(self.rate))
 
     def check(self, n_records: int) -> None:
         """Raise ValueError where the scheme does not fit this number of records."""

@@ -53,7 +53,7 @@ def run(
             attacks=attacks or ATTACKS,
             controls=controls,
             matrix=matrix,
-            scale=0.1 if quick else scale,
+            scale=0.1 * scale if quick else scale,
             jobs=jobs,
         ):
             rows.append(row)
