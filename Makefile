@@ -59,7 +59,7 @@ audit-packages:
 	$(VENV)-audit/bin/pip-audit --strict --no-deps --disable-pip --requirement constraints.txt
 
 mutation: $(VENV)/.dev
-	$(BIN)/python tools/mutation/run.py
+	$(BIN)/python tools/mutation/run.py --sample 25
 
 fuzz: $(VENV)/.dev
 	$(BIN)/python tools/fuzz/run.py --inputs 1000000 --target all --seed 0 --out dpsep-fuzz

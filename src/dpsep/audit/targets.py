@@ -38,8 +38,13 @@ class Target(NamedTuple):
     canaries: int
 
 
-def targets() -> dict[str, Target]:
+def targets(widen: int = 1) -> dict[str, Target]:
     """Return all targets by name.
+
+    Parameters
+    ----------
+    widen
+        Multiple of the usual numbers of columns and canaries, for an audit by one run.
 
     Examples
     --------
@@ -50,27 +55,33 @@ def targets() -> dict[str, Target]:
 
     box: dict[str, Any] = {"delta": DELTA, "bounds": (-1, 1)}
     aim: dict[str, Any] = box | {"target_bounds": (-1, 1)}
-    wide, y = _table(63)
-    some, _ = _table(15)
-    middle, _ = _table(31)
+    wide, y = _table(64 * widen - 1)
+    some, _ = _table(16 * widen - 1)
+    middle, _ = _table(32 * widen - 1)
     labels = np.where(y > 0, 1.0, -1.0)
 
     def network(epsilon: float, **more: Any) -> Any:
         return NetworkRegressor(epsilon=epsilon, hidden=2, steps=2, **aim, **more)
 
     found = (
-        Target("linear", lambda e: LinearRegression(epsilon=e, steps=2, **aim), wide, y, 64),
+        Target("linear", lambda e: LinearRegression(epsilon=e, steps=2, **aim), wide, y, 64 * widen),
         Target(
             "logistic",
             lambda e: LogisticRegression(epsilon=e, classes=[-1, 1], steps=2, **box),
             wide,
             labels,
-            64,
+            64 * widen,
         ),
-        Target("mixture", lambda e: GaussianMixture(2, epsilon=e, steps=1, **box), some, None, 32),
-        Target("network", network, middle, y, 32),
-        Target("dp-vi", lambda e: network(e, method="vi", sampling="full"), middle, y, 32),
-        Target("dp-em", lambda e: GaussianMixture(2, epsilon=e, steps=1, method="em", **box), some, None, 32),
+        Target("mixture", lambda e: GaussianMixture(2, epsilon=e, steps=1, **box), some, None, 32 * widen),
+        Target("network", network, middle, y, 32 * widen),
+        Target("dp-vi", lambda e: network(e, method="vi", sampling="full"), middle, y, 32 * widen),
+        Target(
+            "dp-em",
+            lambda e: GaussianMixture(2, epsilon=e, steps=1, method="em", **box),
+            some,
+            None,
+            32 * widen,
+        ),
     )
     return {target.name: target for target in found}
 

@@ -96,8 +96,9 @@ def attack(name: str, kind: str, epsilon: float, scale: float = 1.0) -> Row:
     elif kind == "membership":
         found = membership_audit(estimator, target.X, target.y, runs=max(20, round(100 * scale)))
     else:
+        target = targets(widen=4).get(name, target)
         # Its bound pays delta for every canary.
-        small = _again(estimator).set_params(delta=min(estimator.delta, 1e-6))
+        small = _again(target.make(epsilon)).set_params(delta=min(estimator.delta, 1e-6))
         found = one_run_audit(small, target.X, target.y, canaries=target.canaries)
     return row_of(name, kind, found)
 
