@@ -55,7 +55,7 @@ audit: $(VENV)/.dev
 # Known vulnerabilities of the pinned packages; needs the database of the registry.
 audit-packages:
 	$(PYTHON) -m venv $(VENV)-audit
-	$(VENV)-audit/bin/python -m pip install --quiet --disable-pip-version-check pip-audit
+	$(VENV)-audit/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt pip-audit
 	$(VENV)-audit/bin/pip-audit --strict --no-deps --disable-pip --requirement constraints.txt
 
 mutation: $(VENV)/.dev
