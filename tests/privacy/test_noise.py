@@ -160,6 +160,11 @@ def test_scales_out_of_range_raise(sd):
         rounded_gaussian(SeededStream(1), sd, 3)
 
 
+def test_the_ends_of_the_range_are_in_it():
+    assert np.abs(rounded_gaussian(SeededStream(1), noise.MAX_SD, 3)).max() > noise.MAX_SD / 10
+    assert not rounded_gaussian(SeededStream(1), noise.MIN_SD, 3).any()
+
+
 def test_words_are_chacha20():
     key = bytes(range(32))
     stream = noise._ChaChaStream(key)
