@@ -77,8 +77,8 @@ class PrivateEstimator(BaseEstimator):
         if self.steps is not None and (not isinstance(self.steps, Integral) or self.steps < 1):
             raise ValueError(f"steps must be a whole number of at least 1, not {self.steps!r}.")
         clip = 1.0 if self.clip is None else float(self.clip)
-        if not (1 / MOST_NUMBER <= clip <= MOST_NUMBER or (not self.private and (clip == 0 or clip > 1))):
-            raise ValueError(f"clip must be positive, and neither tiny nor huge, not {self.clip!r}.")
+        if not (clip >= 1 / MOST_NUMBER or (not self.private and clip == 0)):
+            raise ValueError(f"clip must be positive, and not below {1 / MOST_NUMBER:g}, not {self.clip!r}.")
         self._sampling()
 
     def _sampling(self) -> Sampling:
