@@ -8,7 +8,9 @@ Arrow) are read with pyarrow; CSV has a file of its own, `dpsep.data.text`.
 
 import gzip
 import io
+import os
 import sys
+import tempfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -39,8 +41,8 @@ FOREIGN = (
 """What pyarrow and polars raise at files that are damaged; a panic is polars' word for a fault of its own."""
 PIECE = 2**20
 """Bytes that are unpacked at a time."""
-MOST_UNPACKED = 2**30
-"""Most bytes of a Parquet or an Arrow file behind gzip, which is unpacked into memory; no cell moves it."""
+MOST_UNPACKED = 2**36
+"""Most bytes of a Parquet or an Arrow file behind gzip, which is unpacked on the disk; no cell moves it."""
 
 
 class Source(NamedTuple):
@@ -126,29 +128,45 @@ def _whole(label: str, kind: str) -> Iterator[None]:
 def _unpacked(opened: Callable[[], IO[bytes]], label: str, known: str | None, default: str | None) -> Source:
     """Unpack once, to see that all of it is there, and again whenever it is read: text is never held whole.
 
-    Formats that are read back and forth are held, unless they grow as no such file does.
+    Formats that are read back and forth are unpacked into a file without a name, which goes with the process.
     """
     try:
-        with opened() as packed, gzip.GzipFile(fileobj=packed) as file:
+        with tempfile.TemporaryFile() as held, opened() as packed, gzip.GzipFile(fileobj=packed) as file:
             start = file.read(4)
             kind = known or MARKS.get(start, default)
-            held = [start]
+            held.write(start)
             size = len(start)
             while block := file.read(PIECE):
                 size += len(block)
                 if kind in (None, "csv"):
                     continue
-                held.append(block)
+                held.write(block)
                 if size > MOST_UNPACKED:
                     raise TableError(
-                        f"{label} holds more than {MOST_UNPACKED >> 20} MiB; unpack it with gunzip first"
+                        f"{label} holds more than {MOST_UNPACKED >> 30} GiB; unpack it with gunzip first"
                     )
+            held.flush()
+            kept = _Held(held)
     except (gzip.BadGzipFile, EOFError, zlib.error):
         raise TableError(f"{label} cannot be read: it is not a whole gzip file") from None
     if kind in (None, "csv"):
         return Source(lambda: cast(IO[bytes], _Unpacking(opened())), label, kind)
-    content = b"".join(held)
-    return Source(lambda: io.BytesIO(content), label, kind)
+    return Source(kept.opened, label, kind)
+
+
+class _Held:
+    """A file without a name that stays open while this object lives."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._descriptor = os.dup(file.fileno())
+
+    def opened(self) -> IO[bytes]:
+        """Return the file from its beginning; closing it leaves ours open."""
+        os.lseek(self._descriptor, 0, os.SEEK_SET)
+        return os.fdopen(os.dup(self._descriptor), "rb")
+
+    def __del__(self) -> None:
+        os.close(self._descriptor)
 
 
 class _Unpacking(gzip.GzipFile):
