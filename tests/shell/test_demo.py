@@ -47,7 +47,7 @@ def test_the_demo_writes_a_picture_and_a_ledger_each_time_anew_and_tells_what_wa
     done = call("demo", "--out", tmp_path / "out", "--epsilon", 2)
     assert done.exit_code == 0, done.output
     assert done.stdout.count("differentially private for each record") == 2
-    assert "private (epsilon 2)" in done.stdout
+    assert "private (epsilon 2, zero-out)" in done.stdout
     assert "one person-year" in done.stdout
     again = Ledger(tmp_path / "out" / "study.db")
     assert again.id != ledger.id
