@@ -325,7 +325,17 @@ def test_how_well_cells_pack_decides_nothing():
     assert read_table(io.BytesIO(packed)).height == 2_000_000
 
 
-@pytest.mark.parametrize("cell", ["\ud800", b"\xff", object(), 10**400, [1], 1 + 2j], ids=ascii)
+ODD = {
+    "surrogate": "\ud800",
+    "bytes": b"\xff",
+    "object": object(),
+    "huge": 10**400,
+    "list": [1],
+    "complex": 1 + 2j,
+}
+
+
+@pytest.mark.parametrize("cell", ODD.values(), ids=list(ODD))
 def test_one_odd_cell_of_a_mapping_or_a_pandas_column_is_no_error(cell):
     for table in (
         {"name": ["a", "b", cell]},
