@@ -1,5 +1,6 @@
 """Canaries: what is claimed is nearly reached and never exceeded, for every sampling and relation."""
 
+from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
@@ -14,6 +15,7 @@ from dpsep.audit.targets import Target, targets, trials_for
 from dpsep.privacy import gate, grid
 from dpsep.privacy.gaussian import gaussian_mu
 from dpsep.privacy.grid import Block
+from dpsep.privacy.ledger import Ledger
 from dpsep.privacy.sampling import FixedSizeSampling
 
 GENERATOR = np.random.default_rng(0)
@@ -134,6 +136,16 @@ def test_one_run_and_membership_prove_less_than_is_claimed() -> None:
 def test_a_mixture_has_no_outcome() -> None:
     model = GaussianMixture(2, epsilon=1.0, delta=1e-2, bounds=(-1, 1), steps=1)
     assert not canary_audit(model, X[:, :8], canaries=8, runs=4).caught
+
+
+def test_an_audit_charges_nobodys_ledger_and_leaves_no_checkpoint(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger", epsilon=5.0, delta=0.1)
+    model = linear(ledger=ledger, checkpoint=tmp_path / "run")
+    canary_audit(model, X[:, :2], Y, canaries=3, runs=2)
+    membership_audit(model, X[:, :2], Y, runs=4)
+    steps_of(model, X[:, :2], Y, runs=1)
+    assert len(ledger.rows()) == 1
+    assert not (tmp_path / "run").exists()
 
 
 def test_an_audit_needs_a_run() -> None:

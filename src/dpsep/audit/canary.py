@@ -36,9 +36,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import clone
 
 from dpsep.audit.bounds import Bound, Counts, counts_at, gaussian_power, lower_bound
+from dpsep.audit.taps import seeded, tapped
 from dpsep.privacy.gate import Gate, Reader
 from dpsep.privacy.gaussian import gaussian_mu
 from dpsep.privacy.grid import Block
@@ -282,11 +282,8 @@ def watching(watch: Watch) -> Iterator[None]:
         watch.add(self.blocks, taken, seen)
         return released
 
-    Reader.sums, Gate.release, Gate._noised = tapped_sums, tapped_release, tapped_noised
-    try:
+    with tapped(sums=tapped_sums, release=tapped_release, noised=tapped_noised):
         yield
-    finally:
-        Reader.sums, Gate.release, Gate._noised = sums, release, noised
 
 
 def trials(
@@ -315,8 +312,7 @@ def trials(
     for run in range(seed, seed + runs):
         coins = np.random.default_rng([run, 0]).random(canaries) < 0.5
         watch = Watch(slots, coins, rows)
-        fitted: Any = clone(estimator)
-        fitted.set_params(random_state=run)
+        fitted = seeded(estimator, run)
         with watching(watch), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             fitted.fit(table, *target)

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import binom, chi2, norm
-from sklearn.base import clone
 
+from dpsep.audit.taps import seeded, tapped
 from dpsep.privacy.gate import Gate, Reader
 from dpsep.privacy.grid import Block
 from dpsep.privacy.sampling import FixedSizeSampling, PoissonSampling, Sampling, ShuffledEpochs
@@ -53,8 +53,7 @@ def steps_of(estimator: Any, X: Array, y: Array | None, *, runs: int, seed: int 
     """Fit a table many times with seeded noise; return the releases of each fit."""
     found = []
     for run in range(seed, seed + runs):
-        fitted: Any = clone(estimator)
-        fitted.set_params(random_state=run)
+        fitted = seeded(estimator, run)
         steps: list[Step] = []
         with _looking(steps), warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -218,8 +217,5 @@ def _looking(steps: list[Step]) -> Iterator[None]:
         steps.append(Step(np.concatenate(parts), rows_read[-1], mechanism.sampling, mechanism.records))
         return released
 
-    Reader.sums, Gate.release, Gate._noised = tapped_sums, tapped_release, tapped_noised
-    try:
+    with tapped(sums=tapped_sums, release=tapped_release, noised=tapped_noised):
         yield
-    finally:
-        Reader.sums, Gate.release, Gate._noised = sums, release, noised

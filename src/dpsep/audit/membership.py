@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import clone
 
 from dpsep.audit.bounds import counts_at, lower_bound
 from dpsep.audit.canary import Audit
 from dpsep.audit.replay import arrays_of
+from dpsep.audit.taps import seeded
 
 Array = NDArray[np.float64]
 
@@ -106,8 +106,7 @@ def released(
 
 
 def _fit(estimator: Any, X: Array, y: Array | None, record: Array, outcome: float, *, seed: int) -> Any:
-    fitted: Any = clone(estimator)
-    fitted.set_params(random_state=seed)
+    fitted = seeded(estimator, seed)
     table = np.concatenate([X, record[None]])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

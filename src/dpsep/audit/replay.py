@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsep.audit.neighbours import Neighbour
+from dpsep.audit.taps import tapped
 from dpsep.privacy.gate import Gate, Reader
 from dpsep.privacy.grid import Block
 from dpsep.privacy.ledger import Ledger
@@ -301,8 +302,5 @@ def _tapped(trace: Trace, script: Trace | None) -> Iterator[None]:
         trace.releases.append(Release(blocks, leaves, rows, chunks, totals, kept))
         return released
 
-    Gate.release, Reader.sums = tapped_release, tapped_sums
-    try:
+    with tapped(sums=tapped_sums, release=tapped_release):
         yield
-    finally:
-        Gate.release, Reader.sums = release, sums

@@ -23,6 +23,7 @@ from dpsep.audit.membership import membership_audit
 from dpsep.audit.neighbours import neighbours_of
 from dpsep.audit.one_run import one_run_audit
 from dpsep.audit.replay import replay
+from dpsep.audit.taps import seeded
 from dpsep.audit.targets import Target, targets, trials_for
 
 Row = dict[str, Any]
@@ -67,7 +68,7 @@ def find_target(name: str) -> Target:
     X = np.asarray(X, np.float64)
 
     def make(epsilon: float) -> Any:
-        return estimator if epsilon == estimator.epsilon else _with_epsilon(estimator, epsilon)
+        return seeded(estimator, 0).set_params(epsilon=epsilon)
 
     return Target(name, make, X, np.asarray(y[0], np.float64) if y else None, min(16, X.shape[1] + 1))
 
@@ -98,7 +99,7 @@ def attack(name: str, kind: str, epsilon: float, scale: float = 1.0) -> Row:
     else:
         target = targets(widen=4).get(name, target)
         # Its bound pays delta for every canary.
-        small = _again(target.make(epsilon)).set_params(delta=min(estimator.delta, 1e-6))
+        small = seeded(target.make(epsilon), 0).set_params(delta=min(estimator.delta, 1e-6))
         found = one_run_audit(small, target.X, target.y, canaries=target.canaries)
     return row_of(name, kind, found)
 
@@ -193,8 +194,7 @@ def run_all(
 
 def _replayed(target: Target, estimator: Any, neighbours: int) -> Row:
     y = np.zeros(len(target.X)) if target.y is None else target.y
-    seeded = _again(estimator).set_params(random_state=1)
-    report = replay(partial(_again, seeded), target.X, y, neighbours_of(target.X, y, neighbours))
+    report = replay(partial(seeded, estimator, 1), target.X, y, neighbours_of(target.X, y, neighbours))
     evidence = f"{report.neighbours} neighbours, {report.releases} releases, farthest {report.farthest:.3f}"
     if report.differences:
         first = report.differences[0]
@@ -208,13 +208,3 @@ def _replayed(target: Target, estimator: Any, neighbours: int) -> Row:
         "caught": bool(report.differences),
         "evidence": evidence,
     }
-
-
-def _again(estimator: Any) -> Any:
-    from sklearn.base import clone
-
-    return clone(estimator)
-
-
-def _with_epsilon(estimator: Any, epsilon: float) -> Any:
-    return _again(estimator).set_params(epsilon=epsilon)

@@ -206,7 +206,7 @@ def _locked(folder: Path) -> IO[str]:
         fsync_folder(folder)
         lock = open(folder / "lock", "a")  # noqa: SIM115 (held open for as long as the run lasts)
     except OSError as error:
-        reason = os.strerror(error.errno or 0)
+        reason = os.strerror(error.errno) if error.errno else str(error)
         raise CheckpointError(
             f"the checkpoint folder {folder} cannot be written ({reason}); name another."
         ) from error
