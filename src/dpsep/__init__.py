@@ -19,12 +19,13 @@ if TYPE_CHECKING:
         PoissonRegression,
         ProbitRegression,
     )
-    from dpsep.estimators.plan import WeakBudgetWarning
     from dpsep.models.custom import Linear, Normal
     from dpsep.privacy.leaks import PrivacyLeakError, PrivacyLeakWarning
     from dpsep.privacy.ledger import Ledger, LedgerError, OverBudget
     from dpsep.report import plots as plots
     from dpsep.report.calibration import calibration
+    from dpsep.theory.planner import plan
+    from dpsep.theory.weights import WeakBudgetWarning
 
 __version__ = "0.1.0"
 
@@ -46,8 +47,9 @@ _HOMES = {
     "OverBudget": "dpsep.privacy.ledger",
     "PrivacyLeakError": "dpsep.privacy.leaks",
     "PrivacyLeakWarning": "dpsep.privacy.leaks",
-    "WeakBudgetWarning": "dpsep.estimators.plan",
+    "WeakBudgetWarning": "dpsep.theory.weights",
     "calibration": "dpsep.report.calibration",
+    "plan": "dpsep.theory.planner",
 }
 
 __all__ = [
@@ -70,6 +72,7 @@ __all__ = [
     "ProbitRegression",
     "WeakBudgetWarning",
     "calibration",
+    "plan",
 ]
 
 

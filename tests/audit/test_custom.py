@@ -17,7 +17,7 @@ from dpsep.models.frozen import FrozenContribution
 from dpsep.privacy.mechanism import Schedule
 
 RECORDS, STEPS, EACH = 48, 3, 8
-pytestmark = pytest.mark.filterwarnings("ignore::dpsep.estimators.plan.WeakBudgetWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::dpsep.theory.weights.WeakBudgetWarning")
 
 
 def student(params: Any, record: Any) -> Any:

@@ -13,7 +13,7 @@ from dpsep import NetworkClassifier, NetworkRegressor
 from dpsep.audit import neighbours_of, replay
 from dpsep.audit.replay import record
 from dpsep.estimators import network, network_run
-from dpsep.estimators.network_plan import moment_steps
+from dpsep.theory.networks import moment_steps
 from dpsep.inference import moments
 from dpsep.privacy.ledger import Ledger
 from dpsep.privacy.mechanism import Schedule

@@ -16,7 +16,7 @@ from sklearn.model_selection import cross_val_score
 from dpsep import LinearRegression, NetworkClassifier, NetworkRegressor, ProbitRegression
 from dpsep.estimators import store
 from dpsep.estimators.network_posterior import FittedNetwork
-from dpsep.estimators.network_task import default_hidden
+from dpsep.theory.networks import default_hidden
 from dpsep.privacy.leaks import PrivacyLeakError, PrivacyLeakWarning
 
 from .network_made import (

@@ -10,7 +10,7 @@ from scipy.stats import norm
 
 from dpsep import Ledger, NetworkRegressor, OverBudget
 from dpsep.estimators import network_run
-from dpsep.estimators.network_plan import moment_steps
+from dpsep.theory.networks import moment_steps
 from dpsep.privacy.gate import Gate
 from dpsep.privacy.leaks import PrivacyLeakError, PrivacyLeakWarning
 

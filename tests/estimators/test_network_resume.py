@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import norm
 
 from dpsep import Ledger
-from dpsep.estimators.network_plan import moment_steps
+from dpsep.theory.networks import moment_steps
 from dpsep.estimators.resume import SavedRun
 from dpsep.privacy.checkpoint import CheckpointError
 from dpsep.privacy.gate import Gate

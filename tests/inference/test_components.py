@@ -11,7 +11,7 @@ from scipy.special import softmax
 
 from dpsep.families import GaussianSet
 from dpsep.inference import components
-from dpsep.inference.components import Settings, State, blocks_of, init, public_of, run, step, weights_of
+from dpsep.inference.components import Settings, State, init, public_of, run, step, weights_of
 from dpsep.models import KnownMixture
 from dpsep.models.components import ExpectedStatistics, LocalFactors, VariationalFactors
 from dpsep.models.glm import Columns
@@ -20,6 +20,7 @@ from dpsep.privacy.mechanism import Mechanism, Schedule
 from dpsep.privacy.noise import SeededStream
 from dpsep.privacy.open_gate import OpenGate
 from dpsep.privacy.sampling import FullBatch, PoissonSampling, Sampling
+from dpsep.theory.mixtures import mixture_blocks
 
 WEIGHTS = np.array([0.35, 0.65])
 MEANS = np.array([[-1.0, 0.5], [1.2, 0.2]])
@@ -54,7 +55,7 @@ def settings(**more: Any) -> Settings:
 
 
 def open_gate(x: np.ndarray, kind: Any, variances: Any = "known") -> OpenGate:
-    blocks = blocks_of(2, x.shape[1], variances, missing=kind.missing, margin=3.0, clip=math.inf)
+    blocks = mixture_blocks(2, x.shape[1], variances, missing=kind.missing, margin=3.0, clip=math.inf)
     return OpenGate((x,), blocks, kind(variances))
 
 
@@ -259,7 +260,7 @@ def test_noise_that_is_carried_is_the_covariance_of_the_mean_over_seeds(
     sampling: Sampling, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     x, chosen = table(1, 400, apart=2.5), settings(variances="spherical")
-    blocks = blocks_of(2, 2, "spherical", missing=True, margin=3.0, clip=2.0)
+    blocks = mixture_blocks(2, 2, "spherical", missing=True, margin=3.0, clip=2.0)
     gate: Any = OpenGate((x,), blocks, LocalFactors("spherical"))
     exact = run(gate, chosen, start(chosen, 400), 500, 1e-10)
     spread = np.array([[[0.02, 0.005], [0.005, 0.01]], [[0.01, 0.0], [0.0, 0.02]]])
@@ -292,7 +293,7 @@ def test_noise_that_is_carried_is_the_covariance_of_the_mean_over_seeds(
 @pytest.mark.parametrize("missing", [True, False])
 def test_blocks_share_one_budget_and_hold_a_typical_record(missing: bool, variances: Any) -> None:
     blocks = {
-        block.name: block for block in blocks_of(3, 4, variances, missing=missing, margin=1.0, clip=1.0)
+        block.name: block for block in mixture_blocks(3, 4, variances, missing=missing, margin=1.0, clip=1.0)
     }
     assert math.fsum(block.share for block in blocks.values()) == pytest.approx(1.0, abs=1e-12)
     names = ["count", "mean"] + ["missing"] * missing + ["scatter"] * (variances != "known")
@@ -305,8 +306,8 @@ def test_blocks_share_one_budget_and_hold_a_typical_record(missing: bool, varian
         assert blocks["missing"].size == 3 * 10
     if variances != "known":
         assert blocks["scatter"].size == 3 * (4 if variances == "diag" else 1)
-    wide = blocks_of(3, 4, variances, missing=missing, margin=1.0, clip=5.0)
-    tight = blocks_of(3, 4, variances, missing=missing, margin=1.0, clip=0.1)
+    wide = mixture_blocks(3, 4, variances, missing=missing, margin=1.0, clip=5.0)
+    tight = mixture_blocks(3, 4, variances, missing=missing, margin=1.0, clip=0.1)
     for block, far, near in zip(blocks.values(), wide, tight, strict=True):
         assert far.clip == pytest.approx(block.clip * (1.0 if block.name == "count" else 5.0))
         assert near.clip == pytest.approx(0.1 * block.clip)

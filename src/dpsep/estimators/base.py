@@ -30,6 +30,7 @@ from dpsep.estimators.structure import (
 )
 from dpsep.privacy.mechanism import Relation
 from dpsep.privacy.scaling import Scaling
+from dpsep.theory.weights import REACH, SPARE
 
 Array = NDArray[np.float64]
 
@@ -81,7 +82,7 @@ class LinearWeights(LinearDraws):
     """
 
     _classifier = False
-    _reach = 0.85
+    _reach = REACH
 
     def __init__(
         self,
@@ -212,6 +213,7 @@ class LinearWeights(LinearDraws):
             curvature=float(getattr(likelihood, "curvature_guess", 4.0)),
             cap=2.0,
             reach=self._reach,
+            spare=SPARE,
             classes=coding(self) if self._classifier else "",
         )
 

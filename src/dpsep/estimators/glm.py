@@ -28,6 +28,7 @@ from dpsep.models import LearnedNoise, LogisticLikelihood, PoissonLikelihood, Pr
 from dpsep.models.concentrated_noise import ConcentratedNoise
 from dpsep.models.linear import GaussianLikelihood
 from dpsep.privacy.scaling import Scaling
+from dpsep.theory.weights import COUNT_REACH
 
 Array = NDArray[np.float64]
 
@@ -299,7 +300,7 @@ class PoissonRegression(RegressorMixin, LinearWeights):
         tags.target_tags.positive_only = True
         return mark_score(tags, private=self.private)
 
-    _reach = 2.0  # counts vary more than a Poisson model says; a tight clip would bias what it fits
+    _reach = COUNT_REACH  # counts vary more than a Poisson model says; a tight clip would bias what it fits
 
     @overload
     def predict(self, X: Any, return_std: Literal[False] = False) -> Array: ...

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from dpsep.estimators.charged import Run, Spend, charged_run, fingerprint_of
 from dpsep.estimators.columns import own_scaling, released, several, single, through_zero
-from dpsep.estimators.plan import Plan, plan, warn_if_weak
 from dpsep.estimators.resume import KeptGate
 from dpsep.estimators.run import design_schedule
 from dpsep.families import Gaussian
@@ -35,6 +34,7 @@ from dpsep.privacy.mechanism import Relation
 from dpsep.privacy.open_gate import OpenGate
 from dpsep.privacy.sampling import Sampling
 from dpsep.privacy.scaling import Scaling
+from dpsep.theory.weights import Plan, warn_if_weak, weights_plan
 
 Array = NDArray[np.float64]
 
@@ -67,8 +67,8 @@ class LinkedTask(NamedTuple):
         Whose privacy is counted.
     scaling_records
         What private scaling reads of the arrays: one row a unit.
-    reach
-        How much noise a larger clip may cost (`dpsep.estimators.plan`).
+    reach, spare
+        How much noise a larger clip may cost (`dpsep.theory.weights`).
     room
         Least multiple for the precision's clip.
     parts, hindsight
@@ -94,6 +94,7 @@ class LinkedTask(NamedTuple):
     unit: str = "record"
     scaling_records: Callable[[Records], Records] = lambda arrays: arrays
     reach: float = 0.85
+    spare: float = 1.0
     room: float = 1.2
     parts: NDArray[np.int64] | None = None
     hindsight: bool = False
@@ -266,7 +267,7 @@ def _blocks(task: LinkedTask, chosen: Plan) -> list[Block]:
 
 def _open_plan(task: LinkedTask) -> Plan:
     """Clips of the default shape at the multiple asked for; infinite where none was."""
-    chosen = plan(task.records, task.dimension, 1.0, 1e-5, clip=task.clip)
+    chosen = weights_plan(task.records, task.dimension, 1.0, 1e-5, clip=task.clip)
     if task.clip is None:
         return chosen._replace(mean_clip=math.inf, precision_clip=math.inf)
     return chosen

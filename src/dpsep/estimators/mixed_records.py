@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from dpsep.estimators.charged import Run, Spend, charged_run, fingerprint_of
 from dpsep.estimators.columns import own_scaling, released, several, single, through_zero
-from dpsep.estimators.plan import warn_if_weak
 from dpsep.estimators.resume import KeptGate
 from dpsep.estimators.run import Task, blocks_of, contribution_of, design_schedule, open_plan
 from dpsep.families import Gamma
@@ -33,6 +32,7 @@ from dpsep.privacy.ledger import Ledger
 from dpsep.privacy.mechanism import Relation
 from dpsep.privacy.open_gate import OpenGate
 from dpsep.privacy.sampling import Sampling
+from dpsep.theory.weights import warn_if_weak
 
 Array = NDArray[np.float64]
 

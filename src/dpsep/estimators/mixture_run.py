@@ -4,15 +4,7 @@ Private: find bounds where none are declared (charged), release one sketch, find
 (`dpsep.inference.sketch`), then a few releases of summed factors, each followed by an update
 (`dpsep.inference.components`). Not private: the same behind an open gate, until nothing moves.
 
-*The budget.* The sketch takes a quarter of what scaling leaves, the rest is shared evenly by eight
-releases. A start is needed in the right place more than in the right spot: shares of 0.15 to 0.35 do alike.
-Of two to eight releases, eight were best at large epsilon, and the number hardly mattered at epsilon 1. The
-clip of the mean part lies just beyond a typical record's norm where noise dominates (a tighter clip is less
-noise, and clusters are symmetric, so that little is lost), and further out where it does not.
-
-*Where the numbers come from.* Made clusters. The number of frequencies (200; with 100, two of thirty data
-sets ended wrong) and of releases was chosen on the very seeds that Table 1 reports; shares and clips on
-others, which also had no wrong assignment.
+The settings are those of `dpsep.theory.mixtures`.
 
 **Privacy.** Everything here but `records()` is public; records go to gates and nowhere else.
 The proof is in docs/proofs/mixture-factors.md.
@@ -27,7 +19,6 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
 from dpsep.estimators.charged import Run, Spend, charged_run, fingerprint_of, private_scaling_of
-from dpsep.estimators.plan import SCALING_SHARE
 from dpsep.estimators.resume import KeptGate
 from dpsep.inference import components, sketch
 from dpsep.inference.propagation import propagate
@@ -40,27 +31,21 @@ from dpsep.models.components import (
 )
 from dpsep.models.glm import Columns
 from dpsep.models.sketch import Sketch, draw_frequencies
-from dpsep.privacy import scaling as private_scaling
-from dpsep.privacy.accounting import calibrate_schedule, gaussian_mu
 from dpsep.privacy.checkpoint import Checkpoint
 from dpsep.privacy.gate import Gate, Records, check_blocks
 from dpsep.privacy.grid import Block
 from dpsep.privacy.ledger import Ledger
-from dpsep.privacy.mechanism import Mechanism, Relation, Schedule
+from dpsep.privacy.mechanism import Relation, Schedule
 from dpsep.privacy.open_gate import OpenGate
-from dpsep.privacy.sampling import FullBatch, Sampling
+from dpsep.privacy.sampling import Sampling
 from dpsep.privacy.scaling import Scaling
+from dpsep.theory.mixtures import MARGINS, STEPS, mean_margin, mixture_blocks, mixture_schedule
 
 Array = NDArray[np.float64]
 Method = Literal["sep", "vi", "em"]
 
-STEPS = 8
-SKETCH_SHARE = 0.25
-"""Share of what private scaling leaves for the sketch."""
 OPEN_STARTS = 4
 """How many starts are tried without privacy, where trying costs nothing but time."""
-MARGINS = (0.5, 3.0)
-"""Least and largest distance of the mean part's clip from sqrt(D)."""
 CONTRIBUTIONS = {"sep": LocalFactors, "vi": VariationalFactors, "em": ExpectedStatistics}
 
 
@@ -137,20 +122,9 @@ def design_schedule(
     task: Task, epsilon: float, delta: float, relation: Relation, sampling: Sampling
 ) -> Schedule:
     """Calibrate the releases: scaling where bounds are missing, the sketch, the fit."""
-    left = 1.0 if task.scaling is not None else 1.0 - SCALING_SHARE
-    steps = task.steps or STEPS
-
-    # Only ratios matter here: budgets of the parts in proportion to releases over sigma^2.
-    def part(kind: Sampling, releases: int, share: float) -> Mechanism:
-        return Mechanism(kind, relation, releases, math.sqrt(releases / share), task.records)
-
-    parts = [
-        part(FullBatch(), 1, left * SKETCH_SHARE),
-        part(sampling, steps, left * (1.0 - SKETCH_SHARE)),
-    ]
-    if task.scaling is None:
-        parts.insert(0, part(FullBatch(), private_scaling.RELEASES, SCALING_SHARE))
-    return calibrate_schedule(epsilon, delta, parts)
+    return mixture_schedule(
+        task.records, epsilon, delta, relation, sampling, scaled=task.scaling is None, steps=task.steps
+    )
 
 
 def fit_private(
@@ -168,7 +142,11 @@ def fit_private(
 ) -> tuple[Result, Spend]:
     """Charge, then fit; nothing is read before the charge is durable."""
     schedule = design_schedule(task, epsilon, delta, relation, sampling)
-    blocks = blocks_of(task, margin_of(task, epsilon, delta, relation), task.clip or 1.0)
+    blocks = blocks_of(
+        task,
+        mean_margin(task.records, task.features, task.components, epsilon, delta, relation),
+        task.clip or 1.0,
+    )
     contribution = CONTRIBUTIONS[task.method](task.variances)
     check_blocks(schedule.parts[-2], [sketch.block(frequency_count(task))])
     check_blocks(schedule.parts[-1], blocks)
@@ -233,20 +211,9 @@ def fit_open(task: Task, records: Records, *, max_iter: int, tolerance: float) -
 def blocks_of(task: Task, margin: float, clip: float) -> list[Block]:
     """Blocks of the fit's releases."""
     missing = CONTRIBUTIONS[task.method].missing
-    return components.blocks_of(
+    return mixture_blocks(
         task.components, task.features, task.variances, missing=missing, margin=margin, clip=clip
     )
-
-
-def margin_of(task: Task, epsilon: float, delta: float, relation: Relation) -> float:
-    """How far the mean part's clip lies beyond sqrt(D): less where noise outweighs the posterior's width.
-
-    The noise of the final mean is about sigma_1 sqrt(D) J / N deviations of a component, the posterior's
-    width sqrt(J / N).
-    """
-    sigma = (1.0 if relation == "zero-out" else 2.0) / gaussian_mu(epsilon, delta)
-    ratio = sigma * (math.sqrt(task.features) + MARGINS[0]) / math.sqrt(task.records / task.components)
-    return min(max(0.3 / ratio, MARGINS[0]), MARGINS[1])
 
 
 def settings_of(task: Task, scaling: Scaling) -> components.Settings:

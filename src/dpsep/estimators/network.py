@@ -48,7 +48,7 @@ class NetworkEstimator(NetworkDraws):
         False: without privacy.
     hidden
         Units of each hidden layer: a number, or one a layer; ``()`` is a linear model. None chooses from the
-        number of records (`dpsep.estimators.network_task.default_hidden`).
+        number of records (`dpsep.theory.networks.default_hidden`).
     activation
         ``"relu"`` or ``"sigmoid"``.
     bounds

@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsep.estimators.columns import own_scaling, several, single
-from dpsep.estimators.network_plan import default_steps, gradient_clip, open_plan
 from dpsep.estimators.network_posterior import FittedNetwork
 from dpsep.estimators.network_releases import gradient_method, gradient_release, model_of
 from dpsep.estimators.network_run import Inputs, fit_gradients, fit_through, fitted
@@ -27,6 +26,7 @@ from dpsep.privacy.grid import Block
 from dpsep.privacy.open_batches import OpenBatches
 from dpsep.privacy.open_gate import OpenGate
 from dpsep.privacy.scaling import Scaling
+from dpsep.theory.networks import default_steps, gradient_clip, open_plan
 
 Array = NDArray[np.float64]
 PASSES = 40

@@ -7,18 +7,6 @@ The proof is in docs/proofs/network-factors.md.
 
 from typing import NamedTuple
 
-from dpsep.estimators.network_plan import (
-    FIRST_SHARE,
-    MOMENT_SHARE,
-    NOISE_CLIP,
-    STANDARD_SHARE,
-    STANDARD_STEPS,
-    diagonal_plan,
-    gradient_clip,
-    moment_steps,
-    noise_share,
-    sep_plan,
-)
 from dpsep.estimators.network_task import Task
 from dpsep.inference import descent, moments
 from dpsep.models.concentrated_noise import ConcentratedNoise
@@ -29,10 +17,20 @@ from dpsep.models.network_model import Network, NetworkClassification, NetworkRe
 from dpsep.models.probit import ProbitLikelihood
 from dpsep.privacy.grid import Block, Contribution
 from dpsep.privacy.mechanism import Relation
-from dpsep.privacy.sampling import FullBatch, PoissonSampling, Sampling
-
-MOST_NUMBERS, LEAST_RATE = 2e8, 0.01
-"""Records times weights that a release reads by default; larger tables are sampled, at this rate at least."""
+from dpsep.privacy.sampling import PoissonSampling, Sampling
+from dpsep.theory.networks import (
+    FIRST_SHARE,
+    MOMENT_SHARE,
+    NOISE_CLIP,
+    STANDARD_SHARE,
+    STANDARD_STEPS,
+    default_sampling,
+    diagonal_plan,
+    gradient_clip,
+    moment_steps,
+    noise_share,
+    sep_plan,
+)
 
 
 class Release(NamedTuple):
@@ -48,11 +46,7 @@ def sampling_of(task: Task, wanted: Sampling | None, relation: Relation) -> Samp
     if wanted is not None:
         return wanted
     if task.method == "sep":
-        rate = MOST_NUMBERS / (task.records * task.size)
-        # Replace-one has no tight accountant of sampled batches: what sampling saves, it would cost.
-        if rate >= 1.0 or relation == "replace-one":
-            return FullBatch()
-        return PoissonSampling(max(rate, LEAST_RATE))
+        return default_sampling(task.records, task.size, relation)
     rate = descent.PRIVATE_DEFAULTS[gradient_method(task)].rate
     assert rate is not None
     return PoissonSampling(rate)

@@ -22,10 +22,6 @@ from numpy.typing import NDArray
 
 from dpsep.estimators.charged import Run, Spend, charged_run, fingerprint_of
 from dpsep.estimators.columns import released
-from dpsep.estimators.network_plan import (
-    diagonal_plan,
-    sep_plan,
-)
 from dpsep.estimators.network_posterior import FittedNetwork
 from dpsep.estimators.network_releases import (
     gradient_method,
@@ -35,19 +31,17 @@ from dpsep.estimators.network_releases import (
     release_of,
 )
 from dpsep.estimators.network_task import Task
-from dpsep.estimators.plan import SCALING_SHARE
 from dpsep.estimators.resume import KeptGate
 from dpsep.inference import descent, moments, network, network_diagonal
 from dpsep.inference.summed import Summed
 from dpsep.models.glm import Columns
 from dpsep.models.network_factors import flatten
-from dpsep.privacy import scaling as private_scaling
-from dpsep.privacy.accounting import calibrate_schedule
 from dpsep.privacy.checkpoint import Checkpoint
 from dpsep.privacy.gate import Gate, Records, check_blocks
 from dpsep.privacy.ledger import Ledger
-from dpsep.privacy.mechanism import Mechanism, Relation, Schedule
-from dpsep.privacy.sampling import FullBatch, Sampling
+from dpsep.privacy.mechanism import Relation, Schedule
+from dpsep.privacy.sampling import Sampling
+from dpsep.theory.networks import diagonal_plan, network_schedule, sep_plan
 
 Array = NDArray[np.float64]
 LEAST_SCALE = 1e-4
@@ -80,23 +74,16 @@ def design_schedule(
     task: Task, epsilon: float, delta: float, relation: Relation, sampling: Sampling
 ) -> Schedule:
     """Calibrate the releases: scaling where bounds are missing, moments, the fit."""
-    left = 1.0
-    parts: list[Mechanism] = []
-
-    # Only ratios matter here. A release of a sampled batch counts by the square of its rate, about.
-    def part(kind: Sampling, releases: int, share: float) -> Mechanism:
-        rate = kind.expected_batch(task.records) / task.records
-        return Mechanism(kind, relation, releases, rate * math.sqrt(releases / share), task.records)
-
-    if task.feature_scaling is None or task.outcome_scaling is None:
-        parts.append(part(FullBatch(), private_scaling.RELEASES, SCALING_SHARE))
-        left -= SCALING_SHARE
-    share, releases = moment_plan(task)
-    if releases:
-        parts.append(part(FullBatch(), releases, left * share))
-        left *= 1.0 - share
-    parts.append(part(sampling, release_of(task).steps, left))
-    return calibrate_schedule(epsilon, delta, parts)
+    return network_schedule(
+        task.records,
+        epsilon,
+        delta,
+        relation,
+        sampling,
+        scaled=task.feature_scaling is None or task.outcome_scaling is None,
+        moments=moment_plan(task),
+        steps=release_of(task).steps,
+    )
 
 
 def fit_private(

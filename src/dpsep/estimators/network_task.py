@@ -11,6 +11,7 @@ from dpsep.estimators.structure import Structure, coding, declared_scaling, no_s
 from dpsep.models.network import Activation
 from dpsep.models.network_factors import Outcome
 from dpsep.privacy.scaling import Scaling
+from dpsep.theory.networks import default_hidden
 
 Array = NDArray[np.float64]
 Method = Literal["sep", "vi", "point", "ep", "adf"]
@@ -114,22 +115,6 @@ def task_of(estimator: Any, shape: Structure, outcome: Outcome) -> Task:
             "or leave columns out."
         )
     return task
-
-
-def default_hidden(records: int, *, private: bool) -> tuple[int, ...]:
-    """Hidden units from the number of records.
-
-    Without privacy 50, as in the paper, and 100 from 40,000 records; under privacy a quarter of the root of N
-    within [10, 100]: noise grows with the number of weights.
-
-    Examples
-    --------
-    >>> default_hidden(7372, private=True), default_hidden(7372, private=False)
-    ((21,), (50,))
-    """
-    if private:
-        return (round(min(max(math.sqrt(records) / 4.0, 10.0), 100.0)),)
-    return (100,) if records >= 40_000 else (50,)
 
 
 def _hidden(estimator: Any, records: int) -> tuple[int, ...]:

@@ -18,23 +18,21 @@ from numpy.typing import NDArray
 from dpsep.estimators import natural as natural_update
 from dpsep.estimators.charged import Run, Spend, charged_run, fingerprint_of
 from dpsep.estimators.columns import own_scaling, released, several, single, through_zero
-from dpsep.estimators.plan import SCALING_SHARE, Plan, plan
 from dpsep.estimators.resume import KeptGate
 from dpsep.families import Gamma
 from dpsep.inference import stable
 from dpsep.models.concentrated_noise import ConcentratedNoise
 from dpsep.models.glm import Columns, GLMContribution, LinearContribution
 from dpsep.models.linear import GaussianLikelihood
-from dpsep.privacy import scaling as private_scaling
-from dpsep.privacy.accounting import calibrate_schedule
 from dpsep.privacy.checkpoint import Checkpoint
 from dpsep.privacy.gate import Gate, Records, check_blocks
 from dpsep.privacy.grid import Block
 from dpsep.privacy.ledger import Ledger
-from dpsep.privacy.mechanism import Mechanism, Relation, Schedule
+from dpsep.privacy.mechanism import Relation, Schedule
 from dpsep.privacy.open_gate import OpenGate
-from dpsep.privacy.sampling import FullBatch, Sampling
+from dpsep.privacy.sampling import Sampling
 from dpsep.privacy.scaling import Scaling
+from dpsep.theory.weights import HIDDEN, Plan, precision_noise, weights_plan, weights_schedule
 
 Array = NDArray[np.float64]
 
@@ -63,11 +61,13 @@ class Task(NamedTuple):
     cap
         Longest step of the mean, as a change of the predictor; infinite for none.
     reach
-        How much noise a larger clip may cost (`dpsep.estimators.plan`).
+        How much noise a larger clip may cost (`dpsep.theory.weights`).
     classes
         How labels are coded, in words: a resumed run must code them alike.
     room
-        Least multiple for the precision's clip (`dpsep.estimators.plan`).
+        Least multiple for the precision's clip (`dpsep.theory.weights`).
+    spare
+        Share of `reach` that a clip beyond a typical record's tails may cost.
     """
 
     likelihood: Any
@@ -84,6 +84,7 @@ class Task(NamedTuple):
     reach: float = 0.85
     classes: str = ""
     room: float = 1.0
+    spare: float = 1.0
 
     @property
     def dimension(self) -> int:
@@ -118,30 +119,21 @@ def design_schedule(
     task
         A `Task`, or another description with the same numbers: records, dimension, scalings, clip, steps.
     """
-    scaled = task.feature_scaling is None or task.outcome_scaling is None
-    budget = 1.0 - SCALING_SHARE if scaled else 1.0
-    sensitivity = 1.0 if relation == "zero-out" else 2.0
-    chosen = plan(
+    return weights_schedule(
         task.records,
         task.dimension,
         epsilon,
         delta,
+        relation,
+        sampling,
+        scaled=task.feature_scaling is None or task.outcome_scaling is None,
         learned_noise=task.learned_noise,
-        sensitivity=sensitivity,
-        budget=budget,
         reach=task.reach,
+        spare=task.spare,
         steps=task.steps,
         clip=task.clip,
         room=task.room,
     )
-    # Only ratios matter here: budgets of the parts in proportion to releases over sigma^2.
-    fit = Mechanism(sampling, relation, chosen.steps, math.sqrt(chosen.steps / budget), task.records)
-    parts = [fit]
-    if scaled:
-        releases = private_scaling.RELEASES
-        sigma = math.sqrt(releases / SCALING_SHARE)
-        parts.insert(0, Mechanism(FullBatch(), relation, releases, sigma, task.records))
-    return calibrate_schedule(epsilon, delta, parts), chosen
 
 
 def fit_private(
@@ -181,6 +173,8 @@ def fit_private(
         if not task.intercept:
             features, outcome = through_zero(features), through_zero(outcome)
         settings = settings_of(task, features, outcome, chosen.warmup)
+        if precision_noise(chosen, schedule.parts[-1], task.dimension) > HIDDEN:
+            settings = settings._replace(parts=_parts(task))
         gate = Gate(arrays, run.schedule.parts[-1], blocks, contribution, run.permit, stream=run.stream)
         kept = KeptGate(gate, run.saved, on_step)
         if natural is None:
@@ -220,9 +214,11 @@ def columns_of(task: Task, records: Records) -> tuple[Columns, Columns]:
 def open_plan(task: Task) -> Plan:
     """Clips of the default shape at the multiple asked for; infinite where none was."""
     if task.clip is None:
-        chosen = plan(task.records, task.dimension, 1.0, 1e-5, learned_noise=task.learned_noise)
+        chosen = weights_plan(task.records, task.dimension, 1.0, 1e-5, learned_noise=task.learned_noise)
         return chosen._replace(mean_clip=math.inf, precision_clip=math.inf, noise_clip=math.inf)
-    return plan(task.records, task.dimension, 1.0, 1e-5, learned_noise=task.learned_noise, clip=task.clip)
+    return weights_plan(
+        task.records, task.dimension, 1.0, 1e-5, learned_noise=task.learned_noise, clip=task.clip
+    )
 
 
 def blocks_of(task: Task, chosen: Plan) -> list[Block]:
@@ -265,6 +261,13 @@ def settings_of(task: Task, features: Columns, outcome: Columns, warmup: int) ->
         warmup=warmup,
         cap=math.inf if known or learned else task.cap * math.sqrt(task.records * task.curvature),
     )
+
+
+def _parts(task: Task) -> NDArray[np.int64]:
+    """Parts of the weights whose guessed precisions are scaled apart: the intercept, and the others."""
+    parts = np.zeros(task.dimension, np.int64)
+    parts[int(task.intercept) :] = int(task.intercept)
+    return parts
 
 
 def _result(task: Task, settings: stable.Settings, state: stable.State) -> Result:

@@ -47,14 +47,12 @@ from dpsep.inference.summed import Summed
 from dpsep.inference.threads import one_thread
 from dpsep.models.components import Public, Variances
 from dpsep.models.glm import Columns
-from dpsep.privacy.grid import Block
+from dpsep.theory.mixtures import START_WEIGHT
 
 Array = NDArray[np.float64]
 
 LONGEST = 2.0
 """Longest step of a mean, in deviations of its component."""
-START_WEIGHT = 1.0
-"""How many releases the start counts as, n0."""
 PRIOR_VARIANCE, PRIOR_RECORDS = 0.01, 2.0
 """The Gamma prior of learned precisions, as a variance in scaled units and the records it counts as."""
 LEAST_VARIANCE = 1e-6
@@ -126,42 +124,6 @@ class State(NamedTuple):
     scatter_noise: Array
     step: int
     moved: float
-
-
-def blocks_of(
-    components: int, dimension: int, variances: Variances, *, missing: bool, margin: float, clip: float
-) -> list[Block]:
-    """Return the blocks of a release: names, sizes, clips and shares of the budget.
-
-    A record that surely belongs to one component has a mean part of norm about sqrt(D), give or take one, a
-    scatter of about sqrt(2 D), and hardly any missing part.
-
-    Parameters
-    ----------
-    missing
-        Whether there is a block of missing information (stochastic EP).
-    margin
-        How far beyond sqrt(D) the clip of the mean part lies.
-    clip
-        Multiple of all clips; infinite for none.
-    """
-    learned = variances != "known"
-    sizes = {"count": components, "mean": components * dimension}
-    clips = {"count": 1.0 + 1e-4, "mean": clip * (math.sqrt(dimension) + margin)}
-    shares = {"count": 0.05, "mean": 0.9 if not learned else 0.65}
-    if missing:
-        sizes["missing"] = components * dimension * (dimension + 1) // 2
-        clips["missing"] = clip * max(0.5, dimension / 8)
-        shares["missing"] = 0.05
-    if learned:
-        each = dimension if variances == "diag" else 1
-        sizes["scatter"] = components * each
-        clips["scatter"] = clip * 3.0 * math.sqrt(2.0 * each)
-        shares["scatter"] = 0.25
-    if clip < 1 or math.isinf(clip):
-        clips["count"] *= clip  # a record's shares have norm at most one: more would buy nothing
-    total = math.fsum(shares.values())
-    return [Block(name, sizes[name], clips[name], shares[name] / total) for name in sizes]
 
 
 def init(

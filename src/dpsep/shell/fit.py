@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import dpsep
-from dpsep.estimators.plan import WeakBudgetWarning
+from dpsep.theory.weights import WeakBudgetWarning
 from dpsep.estimators.store import save
 from dpsep.privacy.checkpoint import CheckpointError, WriteError
 from dpsep.privacy.leaks import PrivacyLeakWarning

@@ -26,9 +26,13 @@ looked at the paper's five UCI sets.
 """
 
 import math
-from typing import NamedTuple
+from typing import Literal, NamedTuple, Protocol
 
-from dpsep.estimators.network_task import Task
+from dpsep.privacy import scaling as private_scaling
+from dpsep.privacy.accounting import calibrate_schedule
+from dpsep.privacy.mechanism import Mechanism, Relation, Schedule
+from dpsep.privacy.sampling import FullBatch, PoissonSampling, Sampling
+from dpsep.theory.weights import SCALING_SHARE
 
 MOMENT_SHARE = 0.15
 STANDARD_SHARE, STANDARD_STEPS = 0.1, 2
@@ -41,6 +45,37 @@ MEAN_CLIP, LABEL_CLIP = 0.5, 2.0
 """Clip of the mean part, over the whitened norm of a typical record: of numbers, and of labels."""
 LABEL_GRADIENT = 8.0
 """Clip of gradients of labels, over that of numbers."""
+MOST_NUMBERS, LEAST_RATE = 2e8, 0.01
+"""Records times weights that a release reads by default; larger tables are sampled, at this rate at least."""
+
+
+class NetworkTask(Protocol):
+    """What settings depend on: the shape of a fit, and what its user asked for."""
+
+    @property
+    def records(self) -> int:
+        """N."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """Number of weights."""
+        ...
+
+    @property
+    def outcome(self) -> Literal["regression", "classification"]:
+        """What is predicted."""
+        ...
+
+    @property
+    def steps(self) -> int | None:
+        """Releases asked for."""
+        ...
+
+    @property
+    def clip(self) -> float | None:
+        """Multiple of the clips asked for."""
+        ...
 
 
 class SepPlan(NamedTuple):
@@ -112,7 +147,7 @@ def default_steps(records: int) -> int:
     return round(min(max(records / 20.0, 50.0), 300.0))
 
 
-def sep_plan(task: Task) -> SepPlan:
+def sep_plan(task: NetworkTask) -> SepPlan:
     """Plan of a private fit with a Kronecker basis."""
     steps = task.steps or default_steps(task.records)
     cap = min(max(task.records / 4000.0, 0.5), 1.0)
@@ -120,13 +155,13 @@ def sep_plan(task: Task) -> SepPlan:
     return SepPlan(steps, clip * (task.clip or 1.0), cap=cap)
 
 
-def gradient_clip(task: Task, default: float) -> float:
+def gradient_clip(task: NetworkTask, default: float) -> float:
     """Clip of gradients."""
     multiple = task.clip or 1.0
     return multiple * default * (1.0 if task.outcome == "regression" else LABEL_GRADIENT)
 
 
-def diagonal_plan(task: Task) -> DiagonalPlan:
+def diagonal_plan(task: NetworkTask) -> DiagonalPlan:
     """Plan of a private fit with independent weights."""
     load = task.size / task.records
     multiple = task.clip or 1.0
@@ -134,7 +169,73 @@ def diagonal_plan(task: Task) -> DiagonalPlan:
     return DiagonalPlan(steps, multiple * math.sqrt(load), multiple * load)
 
 
-def open_plan(task: Task) -> OpenPlan:
+def default_hidden(records: int, *, private: bool) -> tuple[int, ...]:
+    """Hidden units from the number of records.
+
+    Without privacy 50, as in the paper, and 100 from 40,000 records; under privacy a quarter of the root of N
+    within [10, 100]: noise grows with the number of weights.
+
+    Examples
+    --------
+    >>> default_hidden(7372, private=True), default_hidden(7372, private=False)
+    ((21,), (50,))
+    """
+    if private:
+        return (round(min(max(math.sqrt(records) / 4.0, 10.0), 100.0)),)
+    return (100,) if records >= 40_000 else (50,)
+
+
+def default_sampling(records: int, size: int, relation: Relation) -> Sampling:
+    """Return which records a release of factors reads: as many as is feasible."""
+    rate = MOST_NUMBERS / (records * size)
+    # Replace-one has no tight accountant of sampled batches: what sampling saves, it would cost.
+    if rate >= 1.0 or relation == "replace-one":
+        return FullBatch()
+    return PoissonSampling(max(rate, LEAST_RATE))
+
+
+def network_schedule(
+    records: int,
+    epsilon: float,
+    delta: float,
+    relation: Relation,
+    sampling: Sampling,
+    *,
+    scaled: bool,
+    moments: tuple[float, int],
+    steps: int,
+) -> Schedule:
+    """Calibrate the releases: scaling where bounds are missing, moments, the fit.
+
+    Parameters
+    ----------
+    scaled
+        Whether columns are scaled privately first.
+    moments
+        Share of the rest of the budget, and releases, for the moments of the columns.
+    steps
+        Releases of the fit.
+    """
+    left = 1.0
+    parts: list[Mechanism] = []
+
+    # Only ratios matter here. A release of a sampled batch counts by the square of its rate, about.
+    def part(kind: Sampling, releases: int, share: float) -> Mechanism:
+        rate = kind.expected_batch(records) / records
+        return Mechanism(kind, relation, releases, rate * math.sqrt(releases / share), records)
+
+    if scaled:
+        parts.append(part(FullBatch(), private_scaling.RELEASES, SCALING_SHARE))
+        left -= SCALING_SHARE
+    share, releases = moments
+    if releases:
+        parts.append(part(FullBatch(), releases, left * share))
+        left *= 1.0 - share
+    parts.append(part(sampling, steps, left))
+    return calibrate_schedule(epsilon, delta, parts)
+
+
+def open_plan(task: NetworkTask) -> OpenPlan:
     """Plan of a fit without privacy: about a hundred batches a pass."""
     batch = 2 ** round(math.log2(max(task.records / 80.0, 1.0)))
     passes = task.steps or (60 if task.records <= 100_000 else 10)
