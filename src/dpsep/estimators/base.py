@@ -83,6 +83,7 @@ class LinearWeights(LinearDraws):
 
     _classifier = False
     _reach = REACH
+    _spare = SPARE
 
     def __init__(
         self,
@@ -213,7 +214,7 @@ class LinearWeights(LinearDraws):
             curvature=float(getattr(likelihood, "curvature_guess", 4.0)),
             cap=2.0,
             reach=self._reach,
-            spare=SPARE,
+            spare=self._spare,
             classes=coding(self) if self._classifier else "",
         )
 

@@ -28,7 +28,7 @@ from dpsep.models import LearnedNoise, LogisticLikelihood, PoissonLikelihood, Pr
 from dpsep.models.concentrated_noise import ConcentratedNoise
 from dpsep.models.linear import GaussianLikelihood
 from dpsep.privacy.scaling import Scaling
-from dpsep.theory.weights import COUNT_REACH
+from dpsep.theory.weights import COUNT_REACH, PROBIT_SPARE
 
 Array = NDArray[np.float64]
 
@@ -279,6 +279,8 @@ class ProbitRegression(_BinaryClassifier):
 
     The other parameters are those of `dpsep.estimators.base.LinearWeights`.
     """
+
+    _spare = PROBIT_SPARE  # labels that are wrong are long, and cutting them biases the fit
 
     def _likelihood(self, *, narrow: bool) -> Any:
         return ProbitLikelihood()

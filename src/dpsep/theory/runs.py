@@ -19,7 +19,7 @@ from dpsep.theory import networks
 from dpsep.theory.forecast import ROUGH, Forecast, mixture_forecast, weights_forecast
 from dpsep.theory.mixtures import STEPS, mean_margin, mixture_blocks, mixture_schedule
 from dpsep.theory.request import MOST_RECORDS, Request
-from dpsep.theory.weights import COUNT_REACH, REACH, SPARE, weights_schedule
+from dpsep.theory.weights import COUNT_REACH, PROBIT_SPARE, REACH, SPARE, weights_schedule
 
 Met = Callable[[Forecast], bool]
 """Whether a forecast meets a target."""
@@ -81,7 +81,7 @@ def run(request: Request) -> tuple[Settings, Forecast]:
         scaled=not request.declared,
         learned_noise=request.model == "linear",
         reach=COUNT_REACH if request.model == "poisson" else REACH,
-        spare=SPARE,
+        spare=PROBIT_SPARE if request.model == "probit" else SPARE,
     )
     forecast = weights_forecast(
         request.model,  # pyright: ignore[reportArgumentType]
