@@ -328,6 +328,62 @@ def bench(
 
 
 @app.command()
+def plan(
+    model: Annotated[Model, typer.Option(help="auto: by the target of --schema.")] = Model.auto,
+    records: Annotated[int | None, typer.Option(help="Rows; found from a target if left out.")] = None,
+    features: Annotated[int | None, typer.Option(help="Columns, indicators counted one by one.")] = None,
+    schema: SchemaFile = None,
+    epsilon: Annotated[float | None, typer.Option(help="Budget; found from a target if left out.")] = None,
+    delta: Annotated[float, typer.Option(help="Probability outside the guarantee.")] = 1e-5,
+    relation: Annotated[Relation, typer.Option(help="Neighbouring data sets.")] = Relation.zero_out,
+    widening: Annotated[
+        float | None, typer.Option(help="Target: most width of intervals over that without privacy, as 1.2.")
+    ] = None,
+    excess_risk: Annotated[
+        float | None, typer.Option(help="Target: most loss of log predictive density, nats a record.")
+    ] = None,
+    components: Annotated[int | None, typer.Option(metavar="J", help="Clusters of --model mixture.")] = None,
+    levels: Annotated[
+        str | None, typer.Option(metavar="A,B", help="Indicator columns of each category among the features.")
+    ] = None,
+    private_scaling: Annotated[
+        bool, typer.Option("--private-scaling", help="Bounds are not declared, but found inside epsilon.")
+    ] = False,
+    sampling: Annotated[float | None, typer.Option(metavar="RATE", help="Of Poisson sampling.")] = None,
+    hidden: Annotated[
+        str | None, typer.Option(metavar="H[,H...]", help="Units of each hidden layer of a network.")
+    ] = None,
+    json_path: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write the answer to a file.")
+    ] = None,
+    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a picture (PNG).")] = None,
+) -> None:
+    """Say what a private fit will do and cost, from public numbers: no table is read."""
+    from dpsep.shell.plan import Question, run
+
+    run(
+        Question(
+            model=model.value,
+            relation=relation.value,
+            records=records,
+            features=features,
+            schema=schema,
+            epsilon=epsilon,
+            delta=delta,
+            widening=widening,
+            excess_risk=excess_risk,
+            components=components,
+            levels=levels,
+            private_scaling=private_scaling,
+            sampling=sampling,
+            hidden=hidden,
+            json_path=json_path,
+            plot=plot,
+        )
+    )
+
+
+@app.command()
 def audit(
     names: Annotated[
         list[str] | None,
@@ -383,7 +439,7 @@ def audit(
 @app.command()
 def paper(
     table: Annotated[
-        str, typer.Argument(metavar="TABLE", help="accounting, figure1, table1 to table9, or all.")
+        str, typer.Argument(metavar="TABLE", help="accounting, figure1, table1 to table9, theorem, or all.")
     ],
     json_path: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write the rows to a file.")

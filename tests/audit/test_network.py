@@ -13,10 +13,10 @@ from dpsep import NetworkClassifier, NetworkRegressor
 from dpsep.audit import neighbours_of, replay
 from dpsep.audit.replay import record
 from dpsep.estimators import network, network_run
-from dpsep.theory.networks import moment_steps
 from dpsep.inference import moments
 from dpsep.privacy.ledger import Ledger
 from dpsep.privacy.mechanism import Schedule
+from dpsep.theory.networks import moment_steps
 
 RECORDS, STEPS, EACH = 48, 2, 8
 """Eight neighbours of each of the 16 fits below: 128 in all, every kind of change once a fit."""

@@ -16,8 +16,8 @@ from sklearn.model_selection import cross_val_score
 from dpsep import LinearRegression, NetworkClassifier, NetworkRegressor, ProbitRegression
 from dpsep.estimators import store
 from dpsep.estimators.network_posterior import FittedNetwork
-from dpsep.theory.networks import default_hidden
 from dpsep.privacy.leaks import PrivacyLeakError, PrivacyLeakWarning
+from dpsep.theory.networks import default_hidden
 
 from .network_made import (
     BINARY,

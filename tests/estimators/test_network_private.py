@@ -10,9 +10,9 @@ from scipy.stats import norm
 
 from dpsep import Ledger, NetworkRegressor, OverBudget
 from dpsep.estimators import network_run
-from dpsep.theory.networks import moment_steps
 from dpsep.privacy.gate import Gate
 from dpsep.privacy.leaks import PrivacyLeakError, PrivacyLeakWarning
+from dpsep.theory.networks import moment_steps
 
 from .network_made import (
     BINARY,

@@ -10,11 +10,11 @@ import pytest
 from scipy.stats import norm
 
 from dpsep import Ledger
-from dpsep.theory.networks import moment_steps
 from dpsep.estimators.resume import SavedRun
 from dpsep.privacy.checkpoint import CheckpointError
 from dpsep.privacy.gate import Gate
 from dpsep.privacy.leaks import PrivacyLeakWarning
+from dpsep.theory.networks import moment_steps
 
 from .network_made import BOUNDS, PRIVATE_WAYS, ROWS, STANDARD, STEPS, assert_proper, bits, regressor, table
 

@@ -125,6 +125,9 @@ def calls() -> dict[str, Call]:
             pass
 
     drawn = {"estimator": fitted, "X": x, "y": x[:, 0]}
+    asked: dict[str, Any] = {"model": "linear", "records": 5000, "features": 5, "epsilon": 1.0}
+    asked |= {"relation": "zero-out", "widening": None, "excess_risk": None, "components": None}
+    asked |= {"levels": (), "declared": True, "hidden": None}
     budget = {"epsilon": 1.0, "delta": 1e-5, "relation": "zero-out", "unit": "record", "rule": "sum"}
     charge = {"run": "r", "epsilon": 0.0, "delta": 0.0, "relation": "zero-out", "event": {}, "unit": "record"}
     return {
@@ -139,6 +142,11 @@ def calls() -> dict[str, Call]:
             drawn | {"levels": 0.5, "public": True, "bins": 5},
             ("X", "y", "levels", "bins"),
             ("bins",),
+        ),
+        "dpsep.plan": Call(
+            dpsep.plan,
+            asked | {"delta": 1e-5, "sampling": None, "curve": False},
+            (*asked, "delta", "sampling"),
         ),
         "audit.lower_bound": Call(
             audit.lower_bound,
@@ -199,6 +207,9 @@ def calls() -> dict[str, Call]:
             plots.plot_forest, {"estimator": fitted, "level": 0.9, "names": None}, ("level", "names")
         ),
         "report.plots.plot_pit": Call(plots.plot_pit, {"found": found, "bins": 5}, ("bins",), ("bins",)),
+        "report.plots.plot_plan": Call(
+            plots.plot_plan, {"planned": dpsep.plan("linear", 5000, 5, epsilon=1.0)}, ()
+        ),
         "report.plots.plot_posterior": Call(
             plots.plot_posterior, {"estimator": fitted, "names": None}, ("names",)
         ),

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dpsep.data import UCI, DataError
-from dpsep.paper import accounting, figure1, network_written, networks, table1
+from dpsep.paper import accounting, figure1, network_written, networks, table1, theorem, theorem_report
 from dpsep.paper.clusters import Experiment, truth
 from dpsep.paper.networks import Loaded, Scores, Split
 
@@ -80,8 +80,22 @@ def test_a_quick_first_figure_is_drawn_into_the_folder(tmp_path: Path) -> None:
     assert str(tmp_path / "figure1.png") in done.stderr
 
 
+def test_the_report_of_the_theorem_is_written_into_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = [{"row": "bounds", "mean": 1.0}]
+    monkeypatch.setattr(theorem, "rows", lambda **_: given)
+    monkeypatch.setattr(theorem_report, "summary", lambda _: ["a finding"])
+    monkeypatch.setattr(theorem_report, "write", lambda folder, rows, quick: [folder / "theorem.md"])
+    done = call("paper", "theorem", "--quick", "--out", tmp_path, "--json", tmp_path / "rows.json")
+    assert done.exit_code == 0, done.output
+    assert "- a finding" in done.stdout
+    assert f"written: {tmp_path / 'theorem.md'}" in done.stderr
+    assert json.loads((tmp_path / "rows.json").read_text()) == given
+
+
 def test_an_unknown_table_is_a_wrong_call() -> None:
-    words = ("no table 'table99'", "accounting, table1, figure1, table2", "table9")
+    words = ("no table 'table99'", "accounting, table1, figure1, table2", "table9", "theorem")
     assert_refused(call("paper", "table99"), *words)
 
 

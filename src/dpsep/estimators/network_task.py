@@ -11,7 +11,7 @@ from dpsep.estimators.structure import Structure, coding, declared_scaling, no_s
 from dpsep.models.network import Activation
 from dpsep.models.network_factors import Outcome
 from dpsep.privacy.scaling import Scaling
-from dpsep.theory.networks import default_hidden
+from dpsep.theory.networks import check_size, default_hidden
 
 Array = NDArray[np.float64]
 Method = Literal["sep", "vi", "point", "ep", "adf"]
@@ -19,10 +19,6 @@ Covariance = Literal["kronecker", "diagonal"]
 CLAMP = 4.0
 """Scales from their centre that standardised features are clamped to in a private fit: a network goes on in
 straight lines beyond what it has seen, and noise decides where to. Chosen on a made table of heavy tails."""
-MOST_WEIGHTS = 2_000_000
-"""Most weights of a network: beyond, one record's factor fills a cache many times over."""
-MOST_WIDTH = 4000
-"""Most inputs or units of a layer: beyond, its basis takes too long to find."""
 
 
 class Task(NamedTuple):
@@ -108,12 +104,7 @@ def task_of(estimator: Any, shape: Structure, outcome: Outcome) -> Task:
         steps=None if estimator.steps is None else int(estimator.steps),
         classes=coding(estimator) if outcome == "classification" else "",
     )
-    if task.size > MOST_WEIGHTS or max(task.widths) > MOST_WIDTH:
-        raise ValueError(
-            f"the network has {task.size} weights in layers of up to {max(task.widths)}; at most "
-            f"{MOST_WEIGHTS} weights and layers of {MOST_WIDTH} can be fitted. Ask for fewer hidden units, "
-            "or leave columns out."
-        )
+    check_size(task.size, task.widths)
     return task
 
 

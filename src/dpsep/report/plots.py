@@ -20,11 +20,13 @@ from dpsep.data import as_matrix
 from dpsep.report.calibration import Calibration, warn_of_rows
 from dpsep.report.drawing import BLUE, GREY, ORANGE, PALE, legend_above, new_axes, plain, rows_down
 from dpsep.report.marginals import marginals, quantity
+from dpsep.report.planning import plot_plan
 
 __all__ = [
     "plot_coverage",
     "plot_forest",
     "plot_pit",
+    "plot_plan",
     "plot_posterior",
     "plot_predictive",
     "plot_reliability",

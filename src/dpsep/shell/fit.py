@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import dpsep
-from dpsep.theory.weights import WeakBudgetWarning
 from dpsep.estimators.store import save
 from dpsep.privacy.checkpoint import CheckpointError, WriteError
 from dpsep.privacy.leaks import PrivacyLeakWarning
@@ -34,6 +33,7 @@ from dpsep.shell.metrics import (
 from dpsep.shell.screen import print_json, progress, remark, warn
 from dpsep.shell.table import MODELS, Inputs, Leaks, read_inputs
 from dpsep.shell.units import MIXED, check_ledger, parse_slopes
+from dpsep.theory.weights import WeakBudgetWarning
 
 __all__ = ["Request", "run"]
 

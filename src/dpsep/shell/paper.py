@@ -138,6 +138,21 @@ def _network(name: str) -> Callable[[Options], Rows]:
     return make
 
 
+def _theorem(options: Options) -> Rows:
+    from dpsep.paper import theorem, theorem_report
+
+    with progress("Theorem 4.1") as report:
+        rows = theorem.rows(quick=options.quick, on_step=report)
+    print("Theorem 4.1 and the claims around it: what was found")
+    for line in theorem_report.summary(rows):
+        print(f"- {line}")
+    for path in theorem_report.write(options.out or Path(), rows, quick=options.quick):
+        remark(f"written: {path}")
+    if options.quick:
+        remark("A quick run: few cases and draws, one dimension. Leave out --quick for all.")
+    return rows
+
+
 NETWORKS = tuple(f"table{number}" for number in range(2, 10))
 """Tables of network experiments."""
 TABLES: dict[str, Callable[[Options], Rows]] = {
@@ -145,6 +160,7 @@ TABLES: dict[str, Callable[[Options], Rows]] = {
     "table1": _table1,
     "figure1": _figure1,
     **{name: _network(name) for name in NETWORKS},
+    "theorem": _theorem,
 }
 """What can be made."""
 

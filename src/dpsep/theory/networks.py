@@ -45,6 +45,10 @@ MEAN_CLIP, LABEL_CLIP = 0.5, 2.0
 """Clip of the mean part, over the whitened norm of a typical record: of numbers, and of labels."""
 LABEL_GRADIENT = 8.0
 """Clip of gradients of labels, over that of numbers."""
+MOST_WEIGHTS = 2_000_000
+"""Most weights of a network: beyond, one record's factor fills a cache many times over."""
+MOST_WIDTH = 4000
+"""Most inputs or units of a layer: beyond, its basis takes too long to find."""
 MOST_NUMBERS, LEAST_RATE = 2e8, 0.01
 """Records times weights that a release reads by default; larger tables are sampled, at this rate at least."""
 
@@ -183,6 +187,16 @@ def default_hidden(records: int, *, private: bool) -> tuple[int, ...]:
     if private:
         return (round(min(max(math.sqrt(records) / 4.0, 10.0), 100.0)),)
     return (100,) if records >= 40_000 else (50,)
+
+
+def check_size(size: int, widths: tuple[int, ...]) -> None:
+    """Raise ValueError where a network is too large to be fitted."""
+    if size > MOST_WEIGHTS or max(widths) > MOST_WIDTH:
+        raise ValueError(
+            f"the network has {size} weights in layers of up to {max(widths)}; at most "
+            f"{MOST_WEIGHTS} weights and layers of {MOST_WIDTH} can be fitted. Ask for fewer hidden units, "
+            "or leave columns out."
+        )
 
 
 def default_sampling(records: int, size: int, relation: Relation) -> Sampling:

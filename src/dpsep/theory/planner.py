@@ -15,14 +15,13 @@ stands against it, ``remedies`` what would make it possible.
 **Privacy.** Public numbers in, public numbers out. Nothing here takes a table.
 """
 
-import math
 from dataclasses import dataclass, replace
-from numbers import Real
 from typing import Any, Literal
 
 from dpsep.privacy.mechanism import Relation
+from dpsep.privacy.pld import AccountingRefused
 from dpsep.theory.forecast import ROUGH, Forecast
-from dpsep.theory.request import MOST_RECORDS, Model, Request, check_request
+from dpsep.theory.request import MOST_BUDGET, MOST_RECORDS, Model, Request, check_request, number_within
 from dpsep.theory.runs import (
     FEWEST_A_WEIGHT,
     MOST_EPSILON,
@@ -34,6 +33,7 @@ from dpsep.theory.runs import (
     most_features,
     network_settings,
     run,
+    try_forecast,
 )
 from dpsep.theory.weights import WEAK
 
@@ -190,10 +190,10 @@ def plan(
         model, records, features, epsilon, delta, relation, components, levels, declared, sampling, hidden
     )
     met = _target(widening, excess_risk)
-    if request.is_network and (epsilon is None or records is None):
+    if request.is_network and not (widening is None and excess_risk is None):
         raise ValueError(
             f"what privacy does to the predictions of a {model} cannot be forecast from public numbers, so "
-            "no epsilon or number of records can be found for a target. Give both; the settings will be told."
+            "there is no answer to a target. Give epsilon and records alone; the settings will be told."
         )
     found, open_end = "", ""
     if records is None:
@@ -214,11 +214,15 @@ def _answer(request: Request, met: "Met", found: str, open_end: str, *, curve: b
     if request.records == 1 or request.is_network:
         settings = None if request.records == 1 else network_settings(request)
         reasons, verdict = _without_forecast(request)
-        remedies = ("Measure on public or made data of this shape (`dpsep bench`).",)
+        remedies = ("measuring on public or made data of this shape (`dpsep bench`)",)
         if request.records == 1:
             remedies = (_more_records(request),)
         return Planned(request, settings, None, verdict, reasons, remedies, found, None, ())
-    settings, forecast = run(request)
+    try:
+        settings, forecast = run(request)
+    except AccountingRefused as error:
+        remedies = ("full batches: leave out sampling", "another relation, epsilon or delta")
+        return Planned(request, None, None, "impossible", (str(error),), remedies, found, None, ())
     reasons = [open_end] if open_end else []
     crowded = request.records < FEWEST_A_WEIGHT * request.dimension
     if crowded:
@@ -229,7 +233,7 @@ def _answer(request: Request, met: "Met", found: str, open_end: str, *, curve: b
     if forecast.hidden > WEAK:
         reasons.append(
             f"the noise of privacy is {forecast.hidden:.2g} times what {request.records} records say of "
-            f"{request.dimension} unknown numbers (it should be below {ROUGH:g})."
+            f"{request.dimension} numbers (it should be below {ROUGH:g}; from {WEAK:g} on all is hidden)."
         )
     if not open_end and not met(forecast):
         reasons.append("the target is not met at this epsilon with this number of records.")
@@ -251,15 +255,16 @@ def _answer(request: Request, met: "Met", found: str, open_end: str, *, curve: b
         remedies = _remedies(request, lambda one: met(one) and one.widening <= COSTLY)
     elif verdict in ("weak", "impossible"):
         remedies = _remedies(request, met)
-    points = tuple((each, run(replace(request, epsilon=each))[1]) for each in EPSILONS) if curve else ()
+    tried = [(each, try_forecast(replace(request, epsilon=each))) for each in EPSILONS] if curve else []
+    points = tuple((each, one) for each, one in tried if one is not None)
     free = least_records(request, lambda one: one.widening <= NEARLY_FREE) if curve else None
     return Planned(request, settings, forecast, verdict, tuple(reasons), remedies, found, free, points)
 
 
 def _target(widening: float | None, excess_risk: float | None) -> Met:
     for name, value, least in (("widening", widening, 1.0), ("excess_risk", excess_risk, 0.0)):
-        if value is not None and not (isinstance(value, Real) and least < float(value) < math.inf):
-            raise ValueError(f"{name} must be a number above {least:g}, not {value!r}.")
+        if value is not None:
+            number_within(name, value, least, MOST_BUDGET)
 
     def met(forecast: Forecast) -> bool:
         wide = widening is None or forecast.widening <= widening
@@ -280,13 +285,14 @@ def _remedies(request: Request, met: Met) -> tuple[str, ...]:
         found.append(f"{records:,} records at epsilon {request.epsilon:g}")
     features = most_features(request, met)
     if features is not None and features < request.features:
-        found.append(f"at most {features} features with these records at epsilon {request.epsilon:g}")
+        noun = "feature" if features == 1 else "features"
+        found.append(f"at most {features} {noun} with these records at epsilon {request.epsilon:g}")
     return tuple(found) or ("a looser target: none of more budget, more records or fewer columns reaches it",)
 
 
 def _more_records(request: Request) -> str:
     if request.is_network:
-        return "many more records."
+        return "many more records"
     count = least_records(request, lambda _: True)
     return f"{count:,} records at epsilon {request.epsilon:g}" if count else "many more records"
 
@@ -296,7 +302,11 @@ def _without_forecast(request: Request) -> tuple[tuple[str, ...], Verdict]:
         return (
             "one record cannot be described and hidden at once: whatever is said is said of it.",
         ), "impossible"
+    few = ()
+    if request.records < request.dimension:
+        few = (f"{request.records} records for {request.dimension} weights: expect little.",)
     return (
+        *few,
         "what noise does to a network's predictions is not known in closed form: no widening or risk is "
         "forecast. The settings are those that the estimator will use.",
     ), "not forecast"

@@ -3,19 +3,23 @@
 **Privacy.** Public numbers; an error speaks of nothing else.
 """
 
-import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 from numbers import Integral, Real
 from typing import Any, Literal, get_args
 
 from dpsep.privacy.mechanism import Relation
-from dpsep.theory.networks import default_hidden
+from dpsep.theory.networks import check_size, default_hidden
 
 Model = Literal["linear", "logistic", "probit", "poisson", "mixture", "network", "network-classifier"]
 """What can be planned."""
 MOST_RECORDS = 10**13
 """Most records that are considered."""
+MOST_BUDGET, LEAST_DELTA = 1e4, 1e-100
+"""Budgets beyond these promise nothing, or cannot be computed with."""
+MOST_LEVELS = 3000
+"""Most indicators of categories in a reference table."""
 
 
 @dataclass(frozen=True)
@@ -75,42 +79,74 @@ def check_request(
         raise ValueError(f"relation must be one of {', '.join(get_args(Relation))}, not {relation!r}.")
     count = _whole("records", 2 if records is None else records, MOST_RECORDS)
     width = _whole("features", features, 10**6)
-    if not isinstance(delta, Real) or not 0 < float(delta) < 1:
-        raise ValueError(f"delta must lie in (0, 1), not {delta!r}; below 1/N is usual.")
-    budget = 1.0 if epsilon is None else epsilon
-    if not isinstance(budget, Real) or not 0 < float(budget) < math.inf:
-        raise ValueError(f"epsilon must be a positive number, not {epsilon!r}.")
+    share = number_within("delta", delta, LEAST_DELTA, 1.0)
+    budget = number_within("epsilon", 1.0 if epsilon is None else epsilon, 0.0, MOST_BUDGET)
     if (components is not None) != (model == "mixture"):
         raise ValueError("components is for a mixture, which needs it; leave it out for other models.")
     number = 1 if components is None else _whole("components", components, 10**5)
-    sizes = tuple(_whole("levels", each, 10**6) for each in levels)
+    sizes = tuple(_whole("levels", each, 10**6) for each in _several("levels", levels))
+    if sum(sizes) > MOST_LEVELS:
+        raise ValueError(
+            f"levels name {sum(sizes)} indicators; at most {MOST_LEVELS} can be forecast with. Leave out "
+            "levels: their columns then count as numbers."
+        )
     if sizes and (sum(sizes) > width or model not in ("linear", "logistic", "probit", "poisson")):
         raise ValueError(
             f"levels name {sum(sizes)} indicators, which must be among the {width} features of a regression."
         )
-    if sampling is not None and not (isinstance(sampling, Real) and 0 < float(sampling) <= 1):
-        raise ValueError(f"sampling must be a rate in (0, 1], not {sampling!r}.")
+    rate = None if sampling is None else number_within("sampling", sampling, 0.0, 1.0, most=True)
     layers = None
     if hidden is not None:
         if not model.startswith("network"):
             raise ValueError("hidden is for networks; leave it out for other models.")
-        layers = tuple(_whole("hidden", each, 10**4) for each in hidden)
-    return Request(
+        layers = tuple(_whole("hidden", each, 10**4) for each in _several("hidden", hidden))
+    request = Request(
         model,  # pyright: ignore[reportArgumentType]
         count,
         width,
-        float(budget),
-        float(delta),
+        budget,
+        share,
         relation,
         number,
         sizes,
         bool(declared),
-        None if sampling is None else float(sampling),
+        rate,
         layers,
     )
+    if request.is_network:
+        check_size(request.dimension, (width, *request.units))
+    return request
+
+
+def number_within(name: str, value: Any, low: float, high: float, *, most: bool = False) -> float:
+    """Return a number between two bounds, the upper one included where `most`; raise ValueError else."""
+    number: Any = value  # compared as it is: a whole number may be too large for a float
+    good = isinstance(value, Real) and not isinstance(value, bool)
+    if not good or not (low < number < high or (most and number == high)):
+        end = "at most" if most else "below"
+        raise ValueError(f"{name} must be a number above {low:g} and {end} {high:g}, not {_short(value)}.")
+    return float(number)
+
+
+def _several(name: str, value: Any) -> tuple[Any, ...]:
+    """One number or several."""
+    if isinstance(value, Integral):
+        return (value,)
+    if isinstance(value, str | bytes) or not isinstance(value, Iterable):
+        raise ValueError(f"{name} must be a whole number or several, not {_short(value)}.")
+    return tuple(value)
+
+
+def _short(value: Any) -> str:
+    """Return a value in words that fit into a line."""
+    try:
+        text = repr(value)
+    except ValueError:
+        return "a number of thousands of digits"  # Python will not print it
+    return text if len(text) <= 60 else text[:60] + "..."
 
 
 def _whole(name: str, value: Any, most: int) -> int:
     if not isinstance(value, Integral) or isinstance(value, bool) or not 1 <= int(value) <= most:
-        raise ValueError(f"{name} must be a whole number from 1 to {most:,}, not {value!r}.")
+        raise ValueError(f"{name} must be a whole number from 1 to {most:,}, not {_short(value)}.")
     return int(value)

@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from dpsep.privacy.mechanism import Schedule
+from dpsep.privacy.pld import AccountingRefused
 from dpsep.privacy.sampling import FullBatch, PoissonSampling, Sampling
 from dpsep.theory import networks
 from dpsep.theory.forecast import ROUGH, Forecast, mixture_forecast, weights_forecast
@@ -130,21 +131,29 @@ def _sampling(request: Request) -> Sampling:
     return FullBatch()
 
 
+def try_forecast(request: Request) -> Forecast | None:
+    """Return the forecast of a request; None where no accountant answers for its schedule."""
+    try:
+        return run(request)[1]
+    except AccountingRefused:
+        return None
+
+
 def _usable(request: Request, met: Met) -> bool:
     """Whether a target is met by a fit that can be relied on."""
-    forecast = run(request)[1]
-    return forecast.hidden <= ROUGH and met(forecast)
+    forecast = try_forecast(request)
+    return forecast is not None and forecast.hidden <= ROUGH and met(forecast)
 
 
 def least_epsilon(request: Request, met: Met) -> float | None:
     """Least epsilon from which on the target is met, rounded up to three digits."""
-    count = 60
+    count = _points(request)
     grid = [LEAST_EPSILON * (MOST_EPSILON / LEAST_EPSILON) ** (i / count) for i in range(count + 1)]
     place = _first_of_tail([_usable(replace(request, epsilon=each), met) for each in grid])
     if place is None:
         return None
     low, high = grid[max(place - 1, 0)], grid[place]
-    for _ in range(20):
+    for _ in range(20 if request.sampling is None else 8):
         middle = math.sqrt(low * high)
         low, high = (low, middle) if _usable(replace(request, epsilon=middle), met) else (middle, high)
     digits = 2 - math.floor(math.log10(high))
@@ -154,7 +163,7 @@ def least_epsilon(request: Request, met: Met) -> float | None:
 def least_records(request: Request, met: Met) -> int | None:
     """Least number of records from which on the target is met, rounded up to three digits."""
     least = max(2, math.ceil(FEWEST_A_WEIGHT * request.dimension))
-    count = 60
+    count = _points(request)
     grid = [round(least * (MOST_RECORDS / least) ** (i / count)) for i in range(count + 1)]
     place = _first_of_tail([_usable(replace(request, records=each), met) for each in grid])
     if place is None:
@@ -176,6 +185,11 @@ def most_features(request: Request, met: Met) -> int | None:
         crowded = smaller.records < FEWEST_A_WEIGHT * smaller.dimension
         low, high = (middle, high) if not crowded and _usable(smaller, met) else (low, middle)
     return low or None
+
+
+def _points(request: Request) -> int:
+    """Points of a search: fewer where each is calibrated by loss distributions."""
+    return 60 if request.sampling is None else 20
 
 
 def _first_of_tail(met: list[bool]) -> int | None:
