@@ -12,7 +12,7 @@ import pytest
 
 from dpsep import BayesianModel, Ledger, Linear, Normal, OverBudget
 from dpsep.audit import neighbours_of, replay
-from dpsep.estimators import custom, linked_run, run
+from dpsep.estimators import custom, linked_run
 from dpsep.models.frozen import FrozenContribution
 from dpsep.privacy.mechanism import Schedule
 
@@ -43,12 +43,7 @@ MODELS: dict[str, dict[str, Any]] = {
 @pytest.fixture(autouse=True, scope="module")
 def _accounted_once() -> Iterator[None]:
     """Account a schedule once: it depends on public numbers, and these fits share theirs."""
-    calibrate = run.calibrate_schedule
-    cached = lru_cache(lambda epsilon, delta, parts: calibrate(epsilon, delta, list(parts)))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            run, "calibrate_schedule", lambda epsilon, delta, parts: cached(epsilon, delta, tuple(parts))
-        )
         patch.setattr(Schedule, "epsilon", lru_cache(Schedule.epsilon))
         yield
 

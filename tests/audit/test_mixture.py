@@ -44,20 +44,9 @@ CASES = [
 def _quick() -> Iterator[None]:
     """Account a schedule once, search once for a start, and leave threads alone: all of that is public."""
     with pytest.MonkeyPatch.context() as patch:
-        calibrate = lru_cache(
-            lambda epsilon, delta, parts: _calibrate(epsilon, delta, list(parts)),
-        )
-        patch.setattr(
-            mixture_run,
-            "calibrate_schedule",
-            lambda epsilon, delta, parts: calibrate(epsilon, delta, tuple(parts)),
-        )
         patch.setattr(Schedule, "epsilon", lru_cache(Schedule.epsilon))
         patch.setattr(sketch, "RESTARTS", 2)
         yield
-
-
-_calibrate = mixture_run.calibrate_schedule
 
 
 def table() -> tuple[np.ndarray, np.ndarray]:

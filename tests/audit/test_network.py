@@ -36,19 +36,12 @@ CASES = [
     (way, scaling, ("zero-out", "replace-one")[number % 2], ("full", 0.25)[number // 2 % 2])
     for number, (way, scaling) in enumerate(product(WAYS, SCALINGS))
 ]
-_calibrate = network_run.calibrate_schedule
 
 
 @pytest.fixture(autouse=True, scope="module")
 def _accounted_once() -> Iterator[None]:
     """Account a schedule once: it depends on public numbers, and these fits share theirs."""
-    calibrate = lru_cache(lambda epsilon, delta, parts: _calibrate(epsilon, delta, list(parts)))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            network_run,
-            "calibrate_schedule",
-            lambda epsilon, delta, parts: calibrate(epsilon, delta, tuple(parts)),
-        )
         patch.setattr(Schedule, "epsilon", lru_cache(Schedule.epsilon))
         yield
 

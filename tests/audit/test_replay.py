@@ -25,7 +25,6 @@ EACH = 16
 def _accounted_once() -> Iterator[None]:
     """Account a schedule once: it depends on public numbers, and these fits share theirs."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run, "calibrate_schedule", _cached_parts(run.calibrate_schedule))
         patch.setattr(Schedule, "epsilon", lru_cache(Schedule.epsilon))
         yield
 

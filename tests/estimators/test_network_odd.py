@@ -8,7 +8,6 @@ import numpy as np
 import polars as pl
 import pytest
 
-from dpsep.estimators import network_run
 from dpsep.privacy.mechanism import Schedule
 
 from .network_made import (
@@ -29,19 +28,12 @@ from .network_made import (
 
 X, Y = table()
 LABELS = labels(X)
-calibrate = network_run.calibrate_schedule
 
 
 @pytest.fixture(autouse=True, scope="module")
 def _accounted_once() -> Iterator[None]:
     """Account a schedule once: it depends on public numbers, and these fits share theirs."""
-    cached = lru_cache(lambda epsilon, delta, parts: calibrate(epsilon, delta, list(parts)))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            network_run,
-            "calibrate_schedule",
-            lambda epsilon, delta, parts: cached(epsilon, delta, tuple(parts)),
-        )
         patch.setattr(Schedule, "epsilon", lru_cache(Schedule.epsilon))
         yield
 
