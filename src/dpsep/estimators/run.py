@@ -32,7 +32,7 @@ from dpsep.privacy.mechanism import Relation, Schedule
 from dpsep.privacy.open_gate import OpenGate
 from dpsep.privacy.sampling import Sampling
 from dpsep.privacy.scaling import Scaling
-from dpsep.theory.weights import HIDDEN, Plan, precision_noise, weights_plan, weights_schedule
+from dpsep.theory.weights import HIDDEN, Plan, precision_noise, weights_blocks, weights_plan, weights_schedule
 
 Array = NDArray[np.float64]
 
@@ -187,7 +187,7 @@ def fit_private(
         work,
         schedule,
         delta,
-        _fingerprint(task, schedule, delta, natural),
+        _fingerprint(task, schedule, delta, natural, blocks),
         ledger=ledger,
         checkpoint=checkpoint,
         seed=seed,
@@ -223,13 +223,7 @@ def open_plan(task: Task) -> Plan:
 
 def blocks_of(task: Task, chosen: Plan) -> list[Block]:
     """Return the parts of a release."""
-    blocks = [
-        Block("mean", task.dimension, chosen.mean_clip, chosen.mean_share),
-        Block("precision", task.dimension, chosen.precision_clip, chosen.precision_share, "outer"),
-    ]
-    if task.learned_noise:
-        blocks.append(Block("noise", 2, chosen.noise_clip, chosen.noise_share))
-    return blocks
+    return weights_blocks(chosen, task.dimension, learned_noise=task.learned_noise)
 
 
 def contribution_of(task: Task) -> GLMContribution | LinearContribution:
@@ -279,10 +273,14 @@ def _result(task: Task, settings: stable.Settings, state: stable.State) -> Resul
     return Result(state.mean, covariance, extra, noise, settings.features, settings.outcome, state.step)
 
 
-def _fingerprint(task: Task, schedule: Schedule, delta: float, natural: float | None) -> str:
+def _fingerprint(
+    task: Task, schedule: Schedule, delta: float, natural: float | None, blocks: list[Block]
+) -> str:
     scalings = (task.feature_scaling, task.outcome_scaling)
     settings = {
         "natural": natural,
+        "blocks": [repr(block) for block in blocks],
+        "hidden": HIDDEN,
         "scalings": [None if one is None else [part.tolist() for part in one] for one in scalings],
         "task": [repr(part) for part in task._replace(feature_scaling=None, outcome_scaling=None)],
     }

@@ -18,6 +18,8 @@ release could not see is not spoiled by it later. Eigenvalues below a fraction `
 raised to it: the geometry tightens by a factor a step until the data, the prior or the noise stops it (the
 idea of CoinPress, Biswas et al. 2020). Each step's Newton target for m is averaged by its information
 Lambda C^-1 Lambda, C the known covariance of the released mean part: a Kalman filter for a constant state.
+Where rows are sampled at a rate p, C holds (1/p - 1) times the precision that the records add, too: about the
+spread of a sum over sampled rows where the model is right.
 The first `warmup` steps only find the way: their estimates of the mean and of the noise are forgotten, and
 their precisions lose half of their weight with every further one.
 
@@ -201,10 +203,11 @@ def update(
     move *= min(1.0, settings.cap / length) if length > 0 else 1.0
     if settings.reach is not None:
         move /= max(1.0, float(np.max(np.abs(move) / settings.reach)))
-    spread = np.linalg.solve(damped, factor) * deviations["mean"]
+    root = _root(factor, deviations["mean"], up, scale * geometry)
+    spread = np.linalg.solve(damped, root)
     seen: tuple[Seen, ...] = ()
     if settings.hindsight and deviations["mean"] > 0 and not warm:
-        half = solve_triangular(factor, np.eye(len(factor)), lower=True) / deviations["mean"]
+        half = solve_triangular(root, np.eye(len(root)), lower=True)
         seen = (*state.seen, Seen(state.mean, gradient, half.T @ half))
         information, target = _again(posterior, seen)
     else:
@@ -332,6 +335,14 @@ def _raised(precision: Array, lowest: Array) -> Array:
     basis = factor @ vectors
     raised = (basis * np.maximum(value, 1.0)) @ basis.T
     return (raised + raised.T) / 2
+
+
+def _root(factor: Array, deviation: float, up: float, geometry: Array) -> Array:
+    """Cholesky factor of the covariance of a released mean part: noise of the gate, and of sampled rows."""
+    if up <= 1.0 or deviation == 0.0:
+        return factor * deviation
+    covariance = deviation**2 * (factor @ factor.T) + (up - 1.0) * geometry
+    return np.linalg.cholesky((covariance + covariance.T) / 2)
 
 
 def _filter(state: State, estimate: Array, spread: Array, *, forget: bool) -> tuple[Array, Array]:

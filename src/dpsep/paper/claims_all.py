@@ -15,8 +15,8 @@ What the experiments found with their default sizes and seeds, in double precisi
   DP-SGD alike, at every N. At epsilon 1 and ten passes, runs of one record a step hold 0.83, 0.50, 0.21 and
   0.08 of the signal over noise of full batches at N = 100, 1000, 10 000 and 100 000.
 - *Sigma.* Over N = 100 to 1 000 000 the fitted exponent of sigma is -0.13 (Poisson, rate 1/N), 0 (a
-  permutation a pass) and -0.15 (a fresh record a step, Rényi). That of one step's noise lies 1 below it, that
-  of the noise a whole run leaves in theta 1/2 below it.
+  permutation a pass) and -0.15 (a fresh record a step, Rényi). By their formulas that of one step's noise
+  lies 1 below it, that of the noise a whole run leaves in theta 1/2 below it.
 - *Clipping did not stabilise SEP here.* With gamma = N none of 80 runs lost positive definiteness, clipped or
   not, and C of 10 or less raised the median error of all four problems. At gamma = 25 N, far too fast, C =
   0.3 did lower it for the mixture (13 to 1.5) and heavy tails (18 to 6), not for the other two; with the

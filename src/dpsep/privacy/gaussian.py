@@ -21,6 +21,8 @@ from scipy.special import erfcx, ndtr
 
 _SLACK = 1e-9  # relative; far above the rounding errors of the formulas below
 _LOG_MU = (math.log(1e-9), math.log(1e4))
+LEAST_DELTA = 1e-300
+"""Smallest delta: below it doubles lose their digits."""
 
 
 def gaussian_delta(epsilon: float, mu: float) -> float:
@@ -75,7 +77,7 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
         return math.inf
     high = mu * mu / 2 + mu * 40  # u = 40 there: delta underflows
     if gaussian_delta(high, mu) > delta:
-        raise ValueError(f"delta {delta} is too small to work with; use at least 1e-300.")
+        raise ValueError(f"delta {delta} is too small to work with; use at least {LEAST_DELTA:g}.")
     return _to_safe_side(lambda x: gaussian_delta(x, mu) - delta, 0.0, high, up=True)
 
 
@@ -108,6 +110,8 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
 def _check_delta(delta: float) -> None:
     if not 0 < delta < 1:
         raise ValueError(f"delta must lie strictly between 0 and 1, not {delta}.")
+    if delta < LEAST_DELTA:
+        raise ValueError(f"delta {delta} is too small to work with; use at least {LEAST_DELTA:g}.")
 
 
 def _to_safe_side(excess: Callable[[float], float], low: float, high: float, up: bool) -> float:

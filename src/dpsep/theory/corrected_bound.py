@@ -91,7 +91,7 @@ def corrected_bound(q: Gaussian, sigma_1: float, sigma_2: float, *, rho: float) 
     setting = read_setting(q, sigma_1, sigma_2)
     check_rho(rho)
     slack = 1.0 - rho / setting.values[0]
-    clear = slack * _fractions() if slack > 0.0 else np.zeros(0)
+    clear = min(slack, 1.0 - 1e-6) * _fractions() if slack > 0.0 else np.zeros(0)
     raised = (1.0 - 1e-6) * _fractions()
     thresholds = np.concatenate([[0.0], clear, raised])
     good = np.concatenate([[0.0], _clear(setting) / (1.0 - clear**2), _raised(setting, rho) / (1.0 - raised)])
@@ -182,7 +182,8 @@ def _growth(setting: Setting, rho: float, norm: Array) -> Array:
     split = np.sum(lift / values + np.log(values / lowest), 1)
     square = (u * np.sqrt(np.sum(values**-2.0)) + np.sqrt(np.sum((lift / values) ** 2, 1))) ** 2
     remaining = 1.0 - u / least
-    second = np.where(remaining > 0.0, 0.5 * square / np.maximum(remaining, 1e-300), np.inf)
+    second = np.full_like(square, np.inf)
+    np.divide(0.5 * square, remaining, out=second, where=remaining > 1e-12)
     # a' D Lambda_p^-1 D a, either by the norm of D or as a' D a + eta' (Lambda_p^-1 - S) eta without its odd
     # part.
     length, size = setting.mean @ setting.mean, setting.eta @ setting.eta

@@ -181,8 +181,8 @@ def expected_kl_batch(
     if draws < 4:
         raise ValueError(f"draws is {draws}; it must be at least 4, two pairs, for a standard error")
     parts = [np.asarray(part, np.float64) for part in (eta, precision, sigma_1, sigma_2, rho)]
-    if not (parts[4] > 0.0).all():
-        raise ValueError("rho must be above zero in every case")
+    if not ((parts[4] > 0.0) & np.isfinite(parts[4])).all():
+        raise ValueError("rho must be above zero and finite in every case")
     count, d = parts[0].shape
     values, vectors = np.linalg.eigh(parts[1])
     tables = (*parts[:2], values, vectors, *parts[2:])
@@ -209,12 +209,14 @@ def expected_kl_batch(
 
 def divergence(noise: jax.Array, case: _Case, *, rule: Rule) -> jax.Array:
     """KL(q || p) for one noise matrix, averaged over e; to be used under `jax.enable_x64(True)`."""
-    eta, precision, values, vectors, sigma_1, _, rho = case
+    eta, precision, values, vectors, sigma_1, sigma_2, rho = case
     mean = vectors @ ((vectors.T @ eta) / values)
     raw, basis = jnp.linalg.eigh(precision + noise)
     if rule == "shift":
-        new = raw - raw[0] + rho
-        change = noise + (rho - raw[0]) * jnp.eye(len(eta))
+        # Definition 4.2: without noise nothing is shifted.
+        lift = jnp.where(sigma_2 > 0.0, rho - raw[0], 0.0)
+        new = raw + lift
+        change = noise + lift * jnp.eye(len(eta))
     else:
         new = jnp.maximum(raw, rho) if rule == "floor" else jnp.where(raw <= 0.0, rho, raw)
         change = noise + (basis * (new - raw)) @ basis.T

@@ -50,7 +50,7 @@ Weights = Literal["linear", "logistic", "probit", "poisson"]
 
 ROUGH = 0.45
 """Noise of the precision, relative to it, beyond which forecasts are rough."""
-DRAWS = 4000
+DRAWS = 20_000
 """Records of the reference table."""
 PREDICTOR = math.sqrt(1.25)
 """Standard deviation of the reference table's predictor."""
@@ -100,7 +100,7 @@ def weights_forecast(
     dimension
         Number of weights d, with the intercept.
     levels
-        Numbers of levels of the columns that are indicators of categories; the others are numbers.
+        Indicators of each category among the columns (its values less one); other columns are numbers.
 
     Examples
     --------
@@ -184,17 +184,14 @@ def _reference(model: Weights, dimension: int, levels: tuple[int, ...]) -> Array
     predictor = PREDICTOR * rng.standard_normal(DRAWS)
     curvature = _curvature(model, predictor)
     numbers = dimension - 1 - sum(levels)
-    if not levels:
-        leverage = 1.0 + (rng.chisquare(numbers, DRAWS) if numbers else 0.0)
-    else:
-        columns = [np.ones((DRAWS, 1)), rng.standard_normal((DRAWS, max(numbers, 0)))]
-        for count in levels:
-            prevalence = np.arange(1.0, count + 1) ** -RARITY
-            drawn = rng.choice(count, size=DRAWS, p=prevalence / prevalence.sum())
-            columns.append(np.eye(count)[drawn])
-        table = np.concatenate(columns, axis=1)
-        precision = (table * curvature[:, None]).T @ table + 0.25 * np.eye(table.shape[1])
-        leverage = np.sum(table * np.linalg.solve(precision, table.T).T, axis=1)
+    leverage = np.ones(DRAWS)
+    if numbers:
+        leverage += rng.chisquare(numbers, DRAWS)
+    for count in levels:
+        # Beyond the intercept, an independent category with prevalences p adds 1 / p - 1.
+        prevalence = np.arange(1.0, count + 2) ** -RARITY
+        prevalence /= prevalence.sum()
+        leverage += 1.0 / prevalence[rng.choice(count + 1, size=DRAWS, p=prevalence)] - 1.0
     share = curvature * leverage
     return share / share.mean()
 

@@ -6,8 +6,7 @@ will fit by (`dpsep.theory.weights`, `mixtures`, `networks`: the same code), wha
 
 *Targets.* ``widening`` is the wanted width of intervals over that without privacy, ``excess_risk`` the wanted
 loss of log predictive density in nats a record. With a target, epsilon or the number of records may be left
-open. What is found is the least one from which on the target is met: forecasts are not quite monotone,
-because clips widen as noise allows it.
+open. What is found is the least one from which on the target is met (of epsilon, at least 0.001).
 
 *Requests that cannot be met* are answered, not refused: ``verdict`` is "impossible", ``reasons`` say what
 stands against it, ``remedies`` what would make it possible.
@@ -19,7 +18,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from dpsep.privacy.mechanism import Relation
-from dpsep.privacy.pld import AccountingRefused
 from dpsep.theory.forecast import ROUGH, Forecast
 from dpsep.theory.request import MOST_BUDGET, MOST_RECORDS, Model, Request, check_request, number_within
 from dpsep.theory.runs import (
@@ -162,7 +160,7 @@ def plan(
     components
         Of a mixture.
     levels
-        How many levels the categories have whose indicators are among the features.
+        Indicators of each category among the features: its values less one.
     declared
         Whether bounds of the columns will be declared; otherwise a tenth of the budget finds them.
     sampling
@@ -212,15 +210,10 @@ def plan(
 def _answer(request: Request, met: "Met", found: str, open_end: str, *, curve: bool) -> Planned:
     """Settings, forecast, verdict and what would help."""
     if request.records == 1 or request.is_network:
-        settings = None if request.records == 1 else network_settings(request)
-        reasons, verdict = _without_forecast(request)
-        remedies = ("measuring on public or made data of this shape (`dpsep bench`)",)
-        if request.records == 1:
-            remedies = (_more_records(request),)
-        return Planned(request, settings, None, verdict, reasons, remedies, found, None, ())
+        return _without_forecast(request, met, found)
     try:
         settings, forecast = run(request)
-    except AccountingRefused as error:
+    except ValueError as error:
         remedies = ("full batches: leave out sampling", "another relation, epsilon or delta")
         return Planned(request, None, None, "impossible", (str(error),), remedies, found, None, ())
     reasons = [open_end] if open_end else []
@@ -290,26 +283,27 @@ def _remedies(request: Request, met: Met) -> tuple[str, ...]:
     return tuple(found) or ("a looser target: none of more budget, more records or fewer columns reaches it",)
 
 
-def _more_records(request: Request) -> str:
-    if request.is_network:
-        return "many more records"
-    count = least_records(request, lambda _: True)
-    return f"{count:,} records at epsilon {request.epsilon:g}" if count else "many more records"
-
-
-def _without_forecast(request: Request) -> tuple[tuple[str, ...], Verdict]:
+def _without_forecast(request: Request, met: Met, found: str) -> Planned:
+    """Answer for one record, which nothing can be said of, or for a network, whose settings can be told."""
     if request.records == 1:
-        return (
-            "one record cannot be described and hidden at once: whatever is said is said of it.",
-        ), "impossible"
-    few = ()
+        reason = "one record cannot be described and hidden at once: whatever is said is said of it."
+        count = None if request.is_network or found else least_records(request, met)
+        remedy = f"{count:,} records at epsilon {request.epsilon:g}" if count else "many more records"
+        return Planned(request, None, None, "impossible", (reason,), (remedy,), found, None, ())
+    try:
+        settings = network_settings(request)
+    except ValueError as error:
+        remedies = ("full batches: leave out sampling", "another relation, epsilon or delta")
+        return Planned(request, None, None, "impossible", (str(error),), remedies, found, None, ())
+    reasons: list[str] = []
     if request.records < request.dimension:
-        few = (f"{request.records} records for {request.dimension} weights: expect little.",)
-    return (
-        *few,
+        reasons.append(f"{request.records} records for {request.dimension} weights: expect little.")
+    reasons.append(
         "what noise does to a network's predictions is not known in closed form: no widening or risk is "
-        "forecast. The settings are those that the estimator will use.",
-    ), "not forecast"
+        "forecast. The settings are those that the estimator will use."
+    )
+    remedies = ("measuring on public or made data of this shape (`dpsep bench`)",)
+    return Planned(request, settings, None, "not forecast", tuple(reasons), remedies, found, None, ())
 
 
 def _fields(part: Any) -> dict[str, Any] | None:

@@ -1,8 +1,8 @@
 r"""Fits as they would be: settings and forecast of a request, and the least budget or table that will do.
 
 The settings come from the modules that the estimators take them from (`dpsep.theory.weights`, `mixtures`,
-`networks`). Forecasts are not quite monotone in epsilon or in N, because clips widen as noise allows it: a
-search answers with the least value from which on a target is met.
+`networks`). Forecasts need not be monotone in epsilon or in N, because clips widen as noise allows it: a
+search answers with the least value, on a grid and then between its points, from which on a target is met.
 
 **Privacy.** Public numbers in, public numbers out.
 """
@@ -13,14 +13,14 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
+from dpsep.privacy.gate import check_blocks
 from dpsep.privacy.mechanism import Schedule
-from dpsep.privacy.pld import AccountingRefused
 from dpsep.privacy.sampling import FullBatch, PoissonSampling, Sampling
 from dpsep.theory import networks
 from dpsep.theory.forecast import ROUGH, Forecast, mixture_forecast, weights_forecast
 from dpsep.theory.mixtures import STEPS, mean_margin, mixture_blocks, mixture_schedule
 from dpsep.theory.request import MOST_RECORDS, Request
-from dpsep.theory.weights import COUNT_REACH, PROBIT_SPARE, REACH, SPARE, weights_schedule
+from dpsep.theory.weights import COUNT_REACH, PROBIT_SPARE, REACH, SPARE, weights_blocks, weights_schedule
 
 Met = Callable[[Forecast], bool]
 """Whether a forecast meets a target."""
@@ -71,6 +71,7 @@ def run(request: Request) -> tuple[Settings, Forecast]:
         shape = (request.components, request.features)
         margin = mean_margin(request.records, request.features, request.components, *budget)
         blocks = mixture_blocks(*shape, "diag", missing=True, margin=margin, clip=1.0)
+        check_blocks(schedule.parts[-1], blocks)
         forecast = mixture_forecast(blocks, schedule.parts[-1], STEPS, *shape)
         clip = 1.0 + margin / math.sqrt(request.features)
         return _settings(request, schedule, STEPS, clip, "1 / (1 + number of the release)"), forecast
@@ -84,6 +85,8 @@ def run(request: Request) -> tuple[Settings, Forecast]:
         reach=COUNT_REACH if request.model == "poisson" else REACH,
         spare=PROBIT_SPARE if request.model == "probit" else SPARE,
     )
+    learned = request.model == "linear"
+    check_blocks(schedule.parts[-1], weights_blocks(chosen, request.dimension, learned_noise=learned))
     forecast = weights_forecast(
         request.model,  # pyright: ignore[reportArgumentType]
         chosen,
@@ -132,10 +135,10 @@ def _sampling(request: Request) -> Sampling:
 
 
 def try_forecast(request: Request) -> Forecast | None:
-    """Return the forecast of a request; None where no accountant answers for its schedule."""
+    """Return the forecast of a request; None where no accountant or gate would take its schedule."""
     try:
         return run(request)[1]
-    except AccountingRefused:
+    except ValueError:
         return None
 
 
@@ -177,11 +180,13 @@ def least_records(request: Request, met: Met) -> int | None:
 
 
 def most_features(request: Request, met: Met) -> int | None:
-    """Most features with which the target is met, for a design without categories."""
+    """Most features with which the target is met; None where categories say which columns go together."""
+    if request.levels:
+        return None
     low, high = 0, request.features
     while high - low > 1:
         middle = (low + high) // 2
-        smaller = replace(request, features=middle, levels=())
+        smaller = replace(request, features=middle)
         crowded = smaller.records < FEWEST_A_WEIGHT * smaller.dimension
         low, high = (middle, high) if not crowded and _usable(smaller, met) else (low, middle)
     return low or None

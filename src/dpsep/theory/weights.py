@@ -28,7 +28,7 @@ figures in the benchmark are not those of untouched data. The optimum is flat in
 below 0.3 of which rare categories are lost to noise. `TAILS`, `SPARE` and `HIDDEN` came later, from the
 planner's forecasts on made data, with the same real sets beside them (docs/planning.md).
 
-**Privacy.** Public numbers in, public numbers out.
+**Privacy.** Public numbers in, public numbers out. The proof is in docs/proofs/glm.md.
 """
 
 import math
@@ -37,6 +37,7 @@ from typing import NamedTuple
 
 from dpsep.privacy import scaling as private_scaling
 from dpsep.privacy.accounting import calibrate_schedule, gaussian_mu
+from dpsep.privacy.grid import Block
 from dpsep.privacy.mechanism import Mechanism, Relation, Schedule
 from dpsep.privacy.sampling import FullBatch, Sampling
 
@@ -196,10 +197,26 @@ def weights_schedule(
     return calibrate_schedule(epsilon, delta, parts), chosen
 
 
+def weights_blocks(chosen: Plan, dimension: int, *, learned_noise: bool) -> list[Block]:
+    """Return the parts of a release."""
+    blocks = [
+        Block("mean", dimension, chosen.mean_clip, chosen.mean_share),
+        Block("precision", dimension, chosen.precision_clip, chosen.precision_share, "outer"),
+    ]
+    if learned_noise:
+        blocks.append(Block("noise", 2, chosen.noise_clip, chosen.noise_share))
+    return blocks
+
+
 def mean_noise(chosen: Plan, mechanism: Mechanism) -> float:
-    """Noise of the final mean, in posterior standard deviations in every direction."""
+    """Noise of the final mean, in posterior standard deviations in every direction.
+
+    Rows that are sampled at a rate p add the spread of their sums, about (1/p - 1) posterior variances.
+    """
     kept = max(chosen.steps - chosen.warmup, 1)
-    return _deviation(mechanism, chosen.mean_clip, chosen.mean_share) / math.sqrt(kept)
+    rate = mechanism.sampling.expected_batch(mechanism.records) / mechanism.records
+    own = _deviation(mechanism, chosen.mean_clip, chosen.mean_share)
+    return math.sqrt((own**2 + 1.0 / rate - 1.0) / kept)
 
 
 def precision_noise(chosen: Plan, mechanism: Mechanism, dimension: int) -> float:
