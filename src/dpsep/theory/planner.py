@@ -214,7 +214,9 @@ def _answer(request: Request, met: "Met", found: str, open_end: str, *, curve: b
     try:
         settings, forecast = run(request)
     except ValueError as error:
-        remedies = ("full batches: leave out sampling", "another relation, epsilon or delta")
+        remedies = _remedies(request, met)
+        if request.sampling is not None:
+            remedies = ("full batches: leave out sampling", *remedies)
         return Planned(request, None, None, "impossible", (str(error),), remedies, found, None, ())
     reasons = [open_end] if open_end else []
     crowded = request.records < FEWEST_A_WEIGHT * request.dimension
@@ -293,7 +295,7 @@ def _without_forecast(request: Request, met: Met, found: str) -> Planned:
     try:
         settings = network_settings(request)
     except ValueError as error:
-        remedies = ("full batches: leave out sampling", "another relation, epsilon or delta")
+        remedies = ("another epsilon, delta or relation",)
         return Planned(request, None, None, "impossible", (str(error),), remedies, found, None, ())
     reasons: list[str] = []
     if request.records < request.dimension:
