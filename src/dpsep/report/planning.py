@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dpsep.report.drawing import BLUE, GREY, ORANGE, PALE, new_axes, plain
-from dpsep.theory.forecast import ROUGH, Forecast
+from dpsep.theory.forecast import Forecast
 from dpsep.theory.planner import NEARLY_FREE, Planned
 
 __all__ = ["plot_plan"]
@@ -113,7 +113,7 @@ def _draw_loss(ax: Any, planned: Planned, points: Points) -> None:
 def _draw_line(ax: Any, points: Points, values: list[float], colour: str) -> None:
     """Draw one curve, dotted up to the budget from which on forecasts hold."""
     epsilons = [epsilon for epsilon, _ in points]
-    rough = [place for place, (_, one) in enumerate(points) if one.hidden > ROUGH]
+    rough = [place for place, (_, one) in enumerate(points) if one.is_rough]
     first = rough[-1] + 1 if rough else 0
     ax.plot(epsilons[: first + 1], values[: first + 1], ":", color=colour, linewidth=1.6, zorder=3)
     style = {"marker": "o", "markersize": 4, "linewidth": 2, "color": colour, "zorder": 4}

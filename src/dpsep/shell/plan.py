@@ -279,11 +279,10 @@ def _show_verdict(planned: "Planned") -> None:
 
 
 def _show_curve(planned: "Planned") -> None:
-    from dpsep.theory.forecast import ROUGH
     from dpsep.theory.weights import WEAK
 
-    def trust(hidden: float) -> str:
-        return "noise" if hidden > WEAK else "rough" if hidden > ROUGH else ""
+    def trust(one: "Forecast") -> str:
+        return "noise" if one.hidden > WEAK else "rough" if one.is_rough else ""
 
     print_table(
         "The same table at other budgets",
@@ -294,7 +293,7 @@ def _show_curve(planned: "Planned") -> None:
                 number(one.widening),
                 f"{one.noise_share:.0%}",
                 number(one.excess_risk),
-                trust(one.hidden),
+                trust(one),
             )
             for epsilon, one in planned.curve
         ],

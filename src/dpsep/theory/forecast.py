@@ -50,6 +50,8 @@ Weights = Literal["linear", "logistic", "probit", "poisson"]
 
 ROUGH = 0.45
 """Noise of the precision, relative to it, beyond which forecasts are rough."""
+LEFT = 0.4
+"""Share of the precision that its clip must leave: below, forecasts are rough, and of risk too low."""
 DRAWS = 20_000
 """Records of the reference table."""
 PREDICTOR = math.sqrt(1.25)
@@ -73,6 +75,8 @@ class Forecast(NamedTuple):
         Expected loss of log predictive density, in nats a record, against the fit without privacy.
     hidden
         Noise of the released precision relative to it; above one, intervals are noise.
+    left
+        Share of the precision that its clip leaves.
     """
 
     widening: float
@@ -80,6 +84,12 @@ class Forecast(NamedTuple):
     kl: float
     excess_risk: float
     hidden: float
+    left: float = 1.0
+
+    @property
+    def is_rough(self) -> bool:
+        """Whether noise or a clip takes so much off the precision that forecasts are rough."""
+        return self.hidden > ROUGH or self.left < LEFT
 
 
 def weights_forecast(
@@ -116,7 +126,7 @@ def weights_forecast(
     multiple = chosen.precision_clip * records / dimension
     left = clip_remainder(model, dimension, multiple, chosen.steps, levels)
     hidden = precision_noise(chosen, mechanism, dimension)
-    return _forecast(noise, 1.0 / left, dimension, records, hidden)
+    return _forecast(noise, left, dimension, records, hidden)
 
 
 def mixture_forecast(
@@ -170,11 +180,11 @@ def clip_remainder(
     return min(left, 1.0)
 
 
-def _forecast(noise: float, variance: float, dimension: int, records: int, hidden: float) -> Forecast:
-    square = variance * (1.0 + noise)
+def _forecast(noise: float, left: float, dimension: int, records: int, hidden: float) -> Forecast:
+    square = (1.0 + noise) / left
     divergence = 0.5 * dimension * (1.0 / square - 1.0 + math.log(square) + noise / square)
     excess = noise * dimension / (2.0 * records)
-    return Forecast(math.sqrt(square), noise / (1.0 + noise), divergence, excess, hidden)
+    return Forecast(math.sqrt(square), noise / (1.0 + noise), divergence, excess, hidden, left)
 
 
 @lru_cache(maxsize=64)

@@ -235,14 +235,14 @@ def _answer(request: Request, met: "Met", found: str, open_end: str, *, curve: b
     verdict: Verdict = "nearly free" if forecast.widening <= NEARLY_FREE else "good"
     if forecast.widening > COSTLY:
         verdict = "costly"
-    if forecast.hidden > ROUGH:
+    if forecast.is_rough:
         verdict = "weak"
     if reasons:
         verdict = "impossible"
     elif verdict == "weak":
         reasons.append(
-            f"the noise of the released precision is {forecast.hidden:.2g} of it: forecasts are rough, and "
-            "intervals may be wider or narrower."
+            f"the noise of the released precision is {forecast.hidden:.2g} of it, and its clip leaves "
+            f"{forecast.left:.2g}: forecasts are rough, and the loss may be far larger."
         )
     remedies: tuple[str, ...] = ()
     if verdict == "costly":

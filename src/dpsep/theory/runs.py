@@ -17,7 +17,7 @@ from dpsep.privacy.gate import check_blocks
 from dpsep.privacy.mechanism import Schedule
 from dpsep.privacy.sampling import FullBatch, PoissonSampling, Sampling
 from dpsep.theory import networks
-from dpsep.theory.forecast import ROUGH, Forecast, mixture_forecast, weights_forecast
+from dpsep.theory.forecast import Forecast, mixture_forecast, weights_forecast
 from dpsep.theory.mixtures import STEPS, mean_margin, mixture_blocks, mixture_schedule
 from dpsep.theory.request import MOST_RECORDS, Request
 from dpsep.theory.weights import COUNT_REACH, PROBIT_SPARE, REACH, SPARE, weights_blocks, weights_schedule
@@ -145,7 +145,7 @@ def try_forecast(request: Request) -> Forecast | None:
 def _usable(request: Request, met: Met) -> bool:
     """Whether a target is met by a fit that can be relied on."""
     forecast = try_forecast(request)
-    return forecast is not None and forecast.hidden <= ROUGH and met(forecast)
+    return forecast is not None and not forecast.is_rough and met(forecast)
 
 
 def least_epsilon(request: Request, met: Met) -> float | None:
