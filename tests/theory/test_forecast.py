@@ -16,8 +16,10 @@ from scipy.stats import chi2
 
 from dpsep import LinearRegression, plan
 from dpsep.families import Gaussian
+from dpsep.privacy.sampling import FullBatch
 from dpsep.theory.forecast import Forecast, clip_remainder
 from dpsep.theory.planner import Planned
+from dpsep.theory.weights import SPARE, noise_error, weights_schedule
 
 MODELS: Any = ("linear", "logistic", "probit", "poisson")
 RECORDS, FEATURES, EPSILON = 5000, 5, 2.0
@@ -73,8 +75,30 @@ def test_the_divergence_is_that_of_two_gaussians(model: Any, epsilon: float) -> 
         assert found.kl != pytest.approx(float(q.kl(narrow)), rel=1e-3)
 
 
+def test_a_learned_noise_precision_costs_a_quarter_of_its_squared_error() -> None:
+    planned = plan("linear", 50_000, FEATURES, epsilon=1.0, curve=False)
+    found = forecast_of(planned)
+    mean_part = found.noise_share / (1 - found.noise_share) * planned.request.dimension / (2 * 50_000)
+    schedule, chosen = weights_schedule(
+        50_000,
+        FEATURES + 1,
+        1.0,
+        1e-5,
+        "zero-out",
+        FullBatch(),
+        scaled=False,
+        learned_noise=True,
+        spare=SPARE,
+    )
+    error = noise_error(chosen, schedule.parts[-1])
+    # Expected loss of log density under N(0, 1) of a precision 1 + z, z of this deviation.
+    z = error * np.random.default_rng(0).standard_normal(200_000)
+    loss = np.mean(0.5 * z - 0.5 * np.log1p(z))
+    assert found.excess_risk - mean_part == pytest.approx(loss, rel=0.05)
+
+
 def test_the_excess_is_what_noise_adds_to_a_quadratic_loss() -> None:
-    planned = plan("linear", RECORDS, FEATURES, epsilon=1.0, curve=False)
+    planned = plan("logistic", RECORDS, FEATURES, epsilon=1.0, curve=False)
     found, dimension = forecast_of(planned), planned.request.dimension
     rng = np.random.default_rng(0)
     root = rng.standard_normal((dimension, dimension))

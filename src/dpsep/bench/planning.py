@@ -218,10 +218,12 @@ def _rows(
     """Rows of one budget: each measurement, with the forecast beside it."""
     forecast = answer.forecast
     assert isinstance(forecast, Forecast)
+    noise = forecast.noise_share / (1.0 - forecast.noise_share)
+    mean_part = noise * answer.request.dimension / (2.0 * answer.request.records)
     public = {"epsilon": answer.request.epsilon, "verdict": answer.verdict, "relation": "zero-out"}
     measured = [
         ("interval widening", forecast.widening, widths),
-        ("excess risk, quadratic", forecast.excess_risk, squares),
+        ("excess risk, quadratic", mean_part, squares),
         ("excess risk, test records", forecast.excess_risk, losses),
     ]
     return [

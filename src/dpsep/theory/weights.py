@@ -231,6 +231,13 @@ def precision_noise(chosen: Plan, mechanism: Mechanism, dimension: int) -> float
     )
 
 
+def noise_error(chosen: Plan, mechanism: Mechanism) -> float:
+    """Relative error of a learned noise precision: its statistic has a mean of one half a record."""
+    kept = max(chosen.steps - chosen.warmup, 1)
+    own = _deviation(mechanism, chosen.noise_clip, chosen.noise_share) / mechanism.records
+    return own / (0.5 * math.sqrt(kept))
+
+
 class WeakBudgetWarning(UserWarning):
     """The budget is too small for a posterior that can be relied on; from public numbers alone."""
 
