@@ -9,18 +9,17 @@ text that is there has its pictures.
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from dpsep.paper.theorem import only
+from dpsep.paper.theorem_claims import claims
 from dpsep.paper.theorem_plots import PICTURES, draw
+from dpsep.paper.theorem_text import Row, keys, number, range_of, table
 from dpsep.privacy.checkpoint import atomic_write
 
 __all__ = ["DATA", "NAME", "summary", "text", "write"]
 
-Row = dict[str, Any]
-Lines = list[list[str]]
 NAME, DATA = "theorem.md", "theorem.json"
 READINGS = ("eigenbasis", "ascending", "descending")
 SETTING = """One step of one record, as Theorem 4.1 has it, with sigma_1 = sigma_2 = 2 C sigma / N. Sigma is
@@ -89,7 +88,7 @@ def text(rows: Sequence[Row], *, quick: bool = False) -> str:
         clipping,
         *_clipping(rows),
         "## 6. The claims of sections 3 and 4",
-        *_claims(rows, signal),
+        *claims(rows, signal),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -107,7 +106,7 @@ def summary(rows: Sequence[Row]) -> list[str]:
     missing = sum(row["mean"] is None for row in printed)
     rate = only(rows, "rate", growth="fixed")
     slopes = {
-        name: _range(only(rate, source=source, method=method, floor=1.0))
+        name: range_of(only(rate, source=source, method=method, floor=1.0))
         for name, source, method in (
             ("printed", "printed", "shift"),
             ("shift", "simulated", "shift"),
@@ -135,7 +134,7 @@ def summary(rows: Sequence[Row]) -> list[str]:
         f"while the divergence that it bounds falls as N to the {slopes['shift']}. The corrected bound "
         f"falls as N to the {slopes['corrected']}, as does its divergence ({slopes['floor']}).",
         f"With rho below l_1 the printed bound does not go to zero: at N = {largest:,} and rho = l_1 / 2 "
-        f"it lies between {_number(min(limits))} and {_number(max(limits))} nats, because Definition 4.2 "
+        f"it lies between {number(min(limits))} and {number(max(limits))} nats, because Definition 4.2 "
         "moves the whole spectrum.",
         "In random cases for which the printed bound is defined it failed, under its own rule, in "
         + ", ".join(f"{a} of {a + b} ({reading})" for reading, (a, b) in counts.items())
@@ -177,11 +176,11 @@ def _bounds(rows: Sequence[Row]) -> list[str]:
     for growth, name in names.items():
         found = only(rows, "bounds", epsilon=1.0, growth=growth)
         cells = []
-        for d, condition, floor, n in _keys(found, "d", "condition", "floor", "N"):
+        for d, condition, floor, n in keys(found, "d", "condition", "floor", "N"):
             if n in _some(found):
                 own = only(found, d=d, condition=condition, floor=floor, N=n)
                 cells.append([str(d), f"{condition:g}", f"{floor:g}", f"{n:,}", *_four(own)])
-        parts += [f"{name}, epsilon 1. Other N are in `{DATA}`.", _table(header, cells)]
+        parts += [f"{name}, epsilon 1. Other N are in `{DATA}`.", table(header, cells)]
     means = only(rows, "bounds", source="simulated", method="floor")
     error = max(row["sd"] / row["n"] ** 0.5 / row["mean"] for row in means)
     note = (
@@ -194,7 +193,7 @@ def _bounds(rows: Sequence[Row]) -> list[str]:
 def _rates(rows: Sequence[Row]) -> str:
     header = ["posterior", "d", "condition", "rho / l_1", "`shift`", "printed", "`floor`", "corrected"]
     found, cells = only(rows, "rate"), []
-    for growth, d, condition, floor in _keys(found, "growth", "d", "condition", "floor"):
+    for growth, d, condition, floor in keys(found, "growth", "d", "condition", "floor"):
         own = only(found, growth=growth, d=d, condition=condition, floor=floor)
         figures = [
             f"{mean:.2f}" if (mean := only(own, source=source, method=method)[0]["mean"]) is not None else ""
@@ -206,7 +205,7 @@ def _rates(rows: Sequence[Row]) -> str:
             )
         ]
         cells.append([growth, str(d), f"{condition:g}", f"{floor:g}", *figures])
-    return _table(header, cells)
+    return table(header, cells)
 
 
 def _epsilons(rows: Sequence[Row]) -> list[str]:
@@ -215,39 +214,39 @@ def _epsilons(rows: Sequence[Row]) -> list[str]:
     if len(others) < 2:
         return ["Other epsilons are in the full run."]
     cells = []
-    for d, floor in _keys(found, "d", "floor"):
+    for d, floor in keys(found, "d", "floor"):
         for epsilon in sorted(others) if floor != min(row["setting"]["floor"] for row in found) else ():
             own = only(found, d=d, floor=floor, epsilon=epsilon)
             cells.append([str(d), f"{floor:g}", f"{epsilon:g}", *_four(own)])
     header = ["d", "rho / l_1", "epsilon", "`shift`", "printed", "ratio", "`floor`", "corrected", "ratio"]
-    return ["N = 1000, condition number 10, fixed posterior.", _table(header, cells)]
+    return ["N = 1000, condition number 10, fixed posterior.", table(header, cells)]
 
 
 def _search(rows: Sequence[Row]) -> list[str]:
     cells = []
     found = only(rows, "search")
-    for d, rule, reading in _keys(found, "d", "rule", "reading"):
+    for d, rule, reading in keys(found, "d", "rule", "reading"):
         own = only(found, d=d, rule=rule, reading=reading)
         counts = [
             int(only(own, metric=f"cases: {what}")[0]["mean"]) for what in ("undefined", "fails", "holds")
         ]
         used = only(own, metric="room used in the worst case")[0]["mean"]
         cells.append(
-            [str(d), f"`{rule}`", reading, *map(str, counts), _number(used) if reading == READINGS[0] else ""]
+            [str(d), f"`{rule}`", reading, *map(str, counts), number(used) if reading == READINGS[0] else ""]
         )
     header = ["d", "rule", "reading", "undefined", "fails", "holds", "room used, worst"]
     known = []
-    for (rho,) in _keys(only(rows, "known case"), "rho"):
+    for (rho,) in keys(only(rows, "known case"), "rho"):
         known.append([f"{rho:g}", *_four(only(rows, "known case", rho=rho))])
     parts = [
         "Random cases at the best M; half of them have noise small enough for the bound to be defined. A "
         "bound fails if it lies below the sample mean by more than four standard errors. The last column "
         "is the share of the room between the bound without noise in the precision and the bound that the "
         "mean uses in the worst case, after climbing; above 1 the bound would fail.",
-        _table(header, cells),
+        table(header, cells),
         "d = 4, N = 1000, eigenvalues 800, 1000, 1200 and 1500, mean (2, -1, 2, 1.5), sigma_1 = sigma_2 = "
         "0.0065:",
-        _table(["rho", "`shift`", "printed", "ratio", "`floor`", "corrected", "ratio"], known),
+        table(["rho", "`shift`", "printed", "ratio", "`floor`", "corrected", "ratio"], known),
         f"Cases with their numbers, rounded here and in full in `{DATA}`. The one made by hand is shown in "
         "all three readings and fails where the bound lies below the simulated mean; the others are the "
         "worst of the random cases, and all fail.",
@@ -256,7 +255,7 @@ def _search(rows: Sequence[Row]) -> list[str]:
     examples.sort(key=lambda row: row["setting"]["case"] != "by hand")
     return [
         *parts,
-        _table(["case", "numbers", "printed", "simulated"], [_example(row, rows) for row in examples]),
+        table(["case", "numbers", "printed", "simulated"], [_example(row, rows) for row in examples]),
     ]
 
 
@@ -274,7 +273,7 @@ def _example(row: Row, rows: Sequence[Row]) -> list[str]:
     else:
         numbers += ", eta and Lambda in the file"
     name = f"{setting['case']}, `{setting['rule']}`, {setting['reading']}"
-    return [name, numbers, _number(row["mean"]), f"{simulated['mean']:.6g} ± {error:.1g}"]
+    return [name, numbers, number(row["mean"]), f"{simulated['mean']:.6g} ± {error:.1g}"]
 
 
 def _check(rows: Sequence[Row]) -> list[str]:
@@ -298,11 +297,11 @@ def _check(rows: Sequence[Row]) -> list[str]:
     return [
         "Condition numbers 1 to 1e6, random rotations, four kinds of means. A violation is a bound below the "
         "sample mean by more than four standard errors.",
-        _table(["d", "cases", "draws a case", "violations", "bound / mean, median"], cells),
+        table(["d", "cases", "draws a case", "violations", "bound / mean, median"], cells),
         "Bound over sample mean by rho and by sigma_2 / l_1: the largest of the medians over d / the "
         "largest of all. Where the bound is tight, sample means lie on both sides of it by chance, so "
         "ratios just below 1 are no violations.",
-        _table(header, grid),
+        table(header, grid),
     ]
 
 
@@ -311,7 +310,7 @@ def _literal(rows: Sequence[Row]) -> list[str]:
     for row in only(rows, "step 10", source="simulated"):
         own = row["setting"]
         figures = (own["least"], row["median"], own["largest"])
-        cells.append([f"`{row['method']}`", f"{own['draws']:,}", str(row["n"]), *map(_number, figures)])
+        cells.append([f"`{row['method']}`", f"{own['draws']:,}", str(row["n"]), *map(number, figures)])
     exact = only(rows, "step 10", metric="E[KL; not 0 < w < c]")
     growth, limit = (
         only(rows, "step 10", metric=name)[0]["mean"]
@@ -320,14 +319,14 @@ def _literal(rows: Sequence[Row]) -> list[str]:
     return [
         "Sample means for q = N((1, 0), I), sigma_1 = sigma_2 = 1 and rho = 0.1, d = 2. Under `literal` "
         "(only eigenvalues at or below zero become rho) they do not settle; under `floor` they do.",
-        _table(["rule", "draws", "runs", "least", "median", "largest"], cells),
+        table(["rule", "draws", "runs", "least", "median", "largest"], cells),
         "At d = 1, with precision, mean, sigma_1 and sigma_2 all 1, the expectation without noisy precisions "
         f"between 0 and c, by quadrature. It grows by {growth:.6f} for each unit of log(1/c); the closed "
         f"form (sigma_1^2 + eta^2) / 2 times the density of the noisy precision at zero is {limit:.6f}. So "
         "the whole expectation is infinite.",
-        _table(
+        table(
             ["c", *(f"{row['setting']['c']:.0e}" for row in exact)],
-            [["E", *(_number(r["mean"]) for r in exact)]],
+            [["E", *(number(r["mean"]) for r in exact)]],
         ),
     ]
 
@@ -335,147 +334,14 @@ def _literal(rows: Sequence[Row]) -> list[str]:
 def _clipping(rows: Sequence[Row]) -> list[str]:
     cells, gap = [], 0.0
     found = only(rows, "clipping")
-    for name, clip in _keys(found, "posterior", "C"):
+    for name, clip in keys(found, "posterior", "C"):
         value = {row["source"]: row["mean"] for row in only(found, posterior=name, C=clip)}
         gap = max(gap, abs(value["corrected"] - value["definition"]) / max(1.0, abs(value["definition"])))
         if abs(math.log10(clip) - round(math.log10(clip))) < 1e-9:
             figures = (value["definition"], value["corrected"], value["printed"])
-            cells.append([name, f"{clip:g}", *map(_number, figures)])
+            cells.append([name, f"{clip:g}", *map(number, figures)])
     sentence = f"The corrected form differs from the definition by at most {gap:.0e}, relative to 1 or more."
-    return [sentence, _table(["posterior", "C", "definition", "corrected", "printed"], cells)]
-
-
-def _claims(rows: Sequence[Row], picture: str) -> list[str]:
-    parts = []
-    makers = {
-        "Proposition 1": _proposition,
-        "1/N beats 1/B, one step": _one_step,
-        "1/N beats 1/B, whole run": _whole_run,
-        "sigma_1 = sigma_2 = 2 C sigma / N": _sigmas,
-        "clipping stabilises SEP": _stability,
-    }
-    for claim, make in makers.items():
-        found = only(rows, claim)
-        if found:
-            finding, table = make(found)
-            parts += [f"### {claim}", finding, *([picture] if claim.endswith("one step") else []), table]
-        else:
-            parts += [f"### {claim}", "Only in the full run."]
-    return parts
-
-
-def _proposition(found: Sequence[Row]) -> tuple[str, str]:
-    def most(**wanted: Any) -> float:
-        return max(
-            (row["mean"] for row in only(found, **wanted) if row["mean"] is not None), default=math.nan
-        )
-
-    cells = []
-    for (case,) in _keys(found, "case"):
-        step = {"case": case, "what": "one step", "relation": "replace-one"}
-        figures = [most(**step, clipping=clipping) for clipping in ("joint", "each", "none")]
-        figures += [most(case=case, steps=steps) for steps in (2, 8)]
-        figures.append(most(case=case, metric="epsilon at delta 1e-5"))
-        cells.append([case, *map(_number, figures)])
-    header = [
-        "model",
-        "one joint clip",
-        "each parameter clipped",
-        "no clip",
-        "2 steps",
-        "8 steps",
-        "epsilon spent",
-    ]
-    joint, each = (most(what="one step", relation="replace-one", clipping=kind) for kind in ("joint", "each"))
-    holds = "the claim held in every search" if joint < 1.0 + 1e-6 else "the claim does not hold"
-    sentence = (
-        f"The largest move found with one joint clip was {joint:.3f} of 2 gamma C / N: {holds}. With each "
-        f"natural parameter clipped to C it was {each:.2f}. Figures are the largest moves over 2 gamma C / "
-        "N; the last column is what noise for epsilon 1 in each natural parameter spends."
-    )
-    return sentence, _table(header, cells)
-
-
-def _one_step(found: Sequence[Row]) -> tuple[str, str]:
-    ratios, cells, gap = only(found, metric="signal over noise"), [], 0.0
-    for case, records, batch in _keys(ratios, "case", "records", "batch"):
-        own = only(ratios, case=case, records=records, batch=batch)
-        values = [only(own, method=method)[0]["mean"] for method in ("DP-SEP", "DP-SGD")]
-        gap = max(gap, abs(values[0] / values[1] - 1.0))
-        if case == "linear":
-            cells.append([f"{records:,}", f"{batch:,}", *map(_number, values)])
-    sentence = (
-        f"Signal over noise of a step is the same for both, to {gap:.0e}: gamma and N scale signal and "
-        "noise alike, and what tells is B. Linear model, sigma = 1 over 2C."
-    )
-    return sentence, _table(["N", "B", "DP-SEP", "DP-SGD"], cells)
-
-
-def _whole_run(found: Sequence[Row]) -> tuple[str, str]:
-    shares = only(found, metric="signal over noise, as a share of full batches'")
-    batches, sizes = (sorted({row["setting"][key] for row in shares}) for key in ("batch", "records"))
-    cells = []
-    for records in sizes:
-        own = [only(shares, records=records, batch=batch) for batch in batches]
-        cells.append([f"{records:,}", *(f"{part[0]['mean']:.3f}" if part else "" for part in own)])
-    ones = [f"{row['mean']:.2f} (N = {row['setting']['records']:,})" for row in only(shares, batch=1)]
-    sentence = (
-        "At the same epsilon and passes one record a step holds less of the signal over noise of full "
-        f"batches the larger N is: {', '.join(ones)}. Epsilon 1, delta = 1e-5, zero-out, Poisson, ten passes."
-    )
-    return sentence, _table(["N", *(f"B = {batch:,}" for batch in batches)], cells)
-
-
-def _sigmas(found: Sequence[Row]) -> tuple[str, str]:
-    names = ("sigma", "C sigma / N, noise of one step", "C sigma sqrt(T / N), noise of a run")
-    cells, exponents = [], []
-    for case, relation in dict.fromkeys((row["setting"]["case"], row["relation"]) for row in found):
-        own = only(found, case=case, relation=relation)
-        values = [only(own, metric=f"exponent in N of {name}")[0]["mean"] for name in names]
-        exponents.append(values)
-        cells.append([case, relation, *(f"{value:.2f}" for value in values)])
-    low, high = (pick(values[2] for values in exponents) for pick in (min, max))
-    sentence = (
-        f"The noise of one step falls about as 1/N, that of a whole run only as N to the {low:.2f} to "
-        f"{high:.2f}, because a run adds up T N steps. Exponents in N at epsilon 1 and ten passes of one "
-        "record a step."
-    )
-    return sentence, _table(["sampling", "relation", *names], cells)
-
-
-def _stability(found: Sequence[Row]) -> tuple[str, str]:
-    lost = ("share of runs that lose positive definiteness", "share of runs that diverge")
-    middle = ("error, median", "test error, median")
-    cells, better, unstable = [], 0, 0.0
-    for case, speed in _keys(found, "case", "gamma_over_n"):
-        own = only(found, case=case, gamma_over_n=speed)
-        errors = {row["setting"]["clip"]: row["mean"] for row in own if row["metric"] in middle}
-        shares = {row["setting"]["clip"]: row["mean"] for row in own if row["metric"] in lost}
-        clipped = {clip: value for clip, value in errors.items() if clip is not None and value is not None}
-        best = min(clipped, key=lambda clip: clipped[clip])
-        without = errors[None]
-        better += without is None or clipped[best] < without
-        unstable = max(unstable, shares[None] if speed == 1.0 else 0.0)
-        kept = max(value for clip, value in shares.items() if clip is not None)
-        figures = (shares[None], kept, without, clipped[best])
-        cells.append([case, f"{speed:.3g}", *map(_number, figures), f"{best:g}"])
-    sentence = (
-        f"With gamma = N the share of runs without a clip that became unstable was {unstable:g}. The best "
-        f"clip, chosen afterwards, lowered the median error in {better} of {len(cells)} cases."
-    )
-    header = ["case", "gamma / N", "unstable, no clip", "unstable, clipped (most)", "error, no clip"]
-    return sentence, _table([*header, "error, best clip", "best C"], cells)
-
-
-def _four(own: Sequence[Row]) -> list[str]:
-    """Simulated and bound with their ratio, for `shift` and `floor`."""
-    cells = []
-    for bound, rule in (("printed", "shift"), ("corrected", "floor")):
-        mean = only(own, source="simulated", method=rule)[0]["mean"]
-        above = only(own, source=bound)[0]["mean"]
-        ratio = _number(above / mean) if above is not None and mean else ""
-        cells += [_number(mean), "undefined" if above is None else _number(above), ratio]
-    return cells
+    return [sentence, table(["posterior", "C", "definition", "corrected", "printed"], cells)]
 
 
 def _some(found: Sequence[Row]) -> set[int]:
@@ -484,22 +350,12 @@ def _some(found: Sequence[Row]) -> set[int]:
     return {sizes[0], sizes[len(sizes) // 2], sizes[-1]}
 
 
-def _keys(rows: Iterable[Row], *names: str) -> list[tuple[Any, ...]]:
-    return list(dict.fromkeys(tuple(row["setting"].get(name) for name in names) for row in rows))
-
-
-def _range(rows: Sequence[Row]) -> str:
-    values = [row["mean"] for row in rows if row["mean"] is not None]
-    low, high = min(values), max(values)
-    return f"{low:.2f}" if high - low < 0.005 else f"{low:.2f} to {high:.2f}"
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None or value != value else f"{value:.3g}"
-
-
-def _table(header: Sequence[str], cells: Lines) -> str:
-    if not cells:
-        return ""
-    lines = [header, ["---", *("---:" for _ in header[1:])], *cells]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+def _four(own: Sequence[Row]) -> list[str]:
+    """Simulated and bound with their ratio, for `shift` and `floor`."""
+    cells = []
+    for bound, rule in (("printed", "shift"), ("corrected", "floor")):
+        mean = only(own, source="simulated", method=rule)[0]["mean"]
+        above = only(own, source=bound)[0]["mean"]
+        ratio = number(above / mean) if above is not None and mean else ""
+        cells += [number(mean), "undefined" if above is None else number(above), ratio]
+    return cells
