@@ -330,10 +330,10 @@ def test_intervals_know_the_rows_that_were_not_drawn() -> None:
     scores, shares = [], []
     for number in range(12):
         rng = np.random.default_rng([5, number])
-        x = rng.uniform(-1, 1, (4000, 3))
-        y = x @ [1.0, -2.0, 0.5] + 0.3 * rng.standard_normal(4000)
+        x = rng.uniform(-1, 1, (20_000, 3))
+        y = x @ [1.0, -2.0, 0.5] + 0.3 * rng.standard_normal(len(x))
         model = LinearRegression(
-            20.0, sampling=0.05, bounds=(-1, 1), target_bounds=(-5, 5), random_state=number
+            30.0, sampling=0.02, bounds=(-1, 1), target_bounds=(-5, 5), random_state=number
         )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", PrivacyLeakWarning)

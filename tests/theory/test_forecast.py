@@ -147,3 +147,11 @@ def test_the_widening_of_real_fits_is_as_forecast() -> None:
     # The forecasts of other budgets do not fit.
     stricter = forecast_of(plan("linear", RECORDS, FEATURES, epsilon=EPSILON / 8, curve=False)).widening
     assert measured != pytest.approx(stricter, rel=0.25)
+
+
+def test_rows_that_are_not_drawn_count_in_the_forecast() -> None:
+    planned = plan("linear", 10**7, FEATURES, epsilon=8.0, sampling=0.02, curve=False)
+    found = forecast_of(planned)
+    noise = found.noise_share / (1 - found.noise_share)
+    # The gate's noise is next to nothing here; nine sums of a fiftieth of the rows are averaged.
+    assert noise == pytest.approx(49 / 9, rel=0.1)
