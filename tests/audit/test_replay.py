@@ -29,11 +29,6 @@ def _accounted_once() -> Iterator[None]:
         yield
 
 
-def _cached_parts(calibrate):
-    cached = lru_cache(lambda epsilon, delta, parts: calibrate(epsilon, delta, list(parts)))
-    return lambda epsilon, delta, parts: cached(epsilon, delta, tuple(parts))
-
-
 @pytest.fixture
 def ledger(tmp_path: Path) -> Ledger:
     return Ledger(tmp_path / "ledger", epsilon=1e6, delta=1.0 - 1e-9)

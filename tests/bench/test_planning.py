@@ -13,7 +13,7 @@ def test_forecasts_of_a_regression_come_true():
     widening = found["interval widening, epsilon 2"]
     assert widening["ratio"] == pytest.approx(1.0, abs=0.1)
     risk = found["excess risk, quadratic, epsilon 2"]
-    # A quarter of a chi-square with 24 degrees of freedom.
+    # Four fits of six weights: a chi-square with 24 degrees of freedom, over 24.
     assert 0.4 < risk["ratio"] < 2.0
     assert {row["ratio_to"] for row in rows} == {"forecast"}
 
@@ -30,3 +30,6 @@ def test_the_measurement_can_fail():
 def test_a_mixture_is_forecast_roughly_and_a_network_not_at_all():
     rows = planning.mixture((8.0,), fits=1)
     assert rows[0]["ratio"] == pytest.approx(1.0, abs=0.3)
+    network = planning.network()
+    assert network["value"] is None
+    assert "not known in closed form" in network["note"]

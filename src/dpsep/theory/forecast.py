@@ -27,8 +27,8 @@ of a release. Overlap makes it more.
 
 *What is not in it.* A clip's bias where records have longer tails than the model says; directions in which
 columns are nearly collinear, which noise may hide; private scaling's rounding. None of these can be known
-from public numbers; docs/planning.md has what they came to on real tables. Of networks only the noise of the
-releases is forecast: what it does to predictions is not known in closed form.
+from public numbers; docs/planning.md has what they came to on real tables. Networks are not forecast: what
+noise does to their predictions is not known in closed form.
 
 **Privacy.** Public numbers in, public numbers out.
 """

@@ -207,7 +207,7 @@ def plan(
     return _answer(request, met, found, open_end, curve=curve)
 
 
-def _answer(request: Request, met: "Met", found: str, open_end: str, *, curve: bool) -> Planned:
+def _answer(request: Request, met: Met, found: str, open_end: str, *, curve: bool) -> Planned:
     """Settings, forecast, verdict and what would help."""
     if request.records == 1 or request.is_network:
         return _without_forecast(request, met, found)

@@ -12,9 +12,8 @@ release with all of the budget's share below `reach`: 0.85, and 2 for counts, wh
 beyond what the model expects of them. From there on it grows only as far as `spare` times that noise, within
 [1.5, 12 reach]: beyond, intervals would pay for tails that hardly any table has. A probit is an exception:
 labels that it has wrong speak against it the longer the surer it is, and cutting them makes it surer still
-(at c = 3 coefficients were 0.2 standard deviations too large). The noise of the final
-precision has spectral norm about sigma_1 c (d / N) sqrt(2 d) relative to the truth; it is kept below 0.15,
-within [1, 10].
+(at c = 3 coefficients were 0.2 standard deviations too large). The noise of the final precision has spectral
+norm about sigma_1 c (d / N) sqrt(2 d) relative to the truth; it is kept below 0.15, within [1, 10].
 
 *Steps.* Sixteen full passes, of which the first seven are forgotten (`dpsep.inference.stable`): enough for
 the geometry to tighten by several orders of magnitude, few enough for the noise of each to leave a direction.
