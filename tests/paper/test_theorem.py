@@ -7,8 +7,17 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from dpsep.paper import claims_all, claims_budget, claims_noise, theorem, theorem_plots, theorem_report
-from dpsep.paper.theorem import Point, only
+from dpsep.paper import (
+    claims_all,
+    claims_budget,
+    claims_noise,
+    theorem,
+    theorem_cases,
+    theorem_plots,
+    theorem_report,
+)
+from dpsep.paper.theorem import Point
+from dpsep.paper.theorem_rows import only, theorem_row
 from dpsep.privacy.accounting import Mechanism
 from dpsep.privacy.sampling import FullBatch, ShuffledEpochs
 
@@ -40,11 +49,11 @@ def quick() -> list[Row]:
     points = theorem.grid((2,), (100, 10_000, 1_000_000), (1.0, 10.0), epsilons=())
     found = theorem.grid_rows(points, 500)
     found += theorem.rate_rows(found)
-    found += theorem.search_rows(2, "shift", 40, climbs=0, draws=100)
-    found += theorem.known_rows(200)
-    found += theorem.check_rows(((2, 60, 200),))
-    found += theorem.literal_rows((4_000,), 3)
-    found += theorem.clipping_rows(7)
+    found += theorem_cases.search_rows(2, "shift", 40, climbs=0, draws=100)
+    found += theorem_cases.known_rows(200)
+    found += theorem_cases.check_rows(((2, 60, 200),))
+    found += theorem_cases.literal_rows((4_000,), 3)
+    found += theorem_cases.clipping_rows(7)
     return found + _made_claims()
 
 
@@ -131,7 +140,7 @@ def test_where_noise_is_small_the_simulation_is_the_second_order_formula(quick: 
 def test_rates_are_those_of_powers_and_undefined_bounds_have_none() -> None:
     def bound(n: int, floor: float, value: float | None) -> Row:
         setting = {"d": 2, "N": n, "floor": floor}
-        row = theorem._row("bounds", "printed", "shift", "expected KL", 0.0, setting=setting)  # pyright: ignore[reportPrivateUsage]
+        row = theorem_row("bounds", "printed", "shift", "expected KL", 0.0, setting=setting)
         return row | {"epsilon": 1.0, "mean": value}
 
     sizes = (100, 1_000, 10_000, 100_000)
@@ -170,9 +179,9 @@ def test_the_example_by_hand_fails_with_coordinates_and_holds_in_the_eigenbasis(
 
 
 def test_a_corrected_bound_that_is_too_small_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    full = theorem.check_corrected
-    monkeypatch.setattr(theorem, "check_corrected", lambda *a, **k: full(*a, factor=0.5, **k))
-    (row,) = only(theorem.check_rows(((2, 60, 200),)), metric="violations")
+    full = theorem_cases.check_corrected
+    monkeypatch.setattr(theorem_cases, "check_corrected", lambda *a, **k: full(*a, factor=0.5, **k))
+    (row,) = only(theorem_cases.check_rows(((2, 60, 200),)), metric="violations")
     assert row["mean"] > 0
     assert row["n"] == 60
 
@@ -189,7 +198,7 @@ def test_the_truncated_mean_is_that_of_a_sample() -> None:
     kl = 0.5 * (p - 1.0 - np.log(p) + (1.0 + (p - 1.0) ** 2) / p)
     kept = np.where((w > 0.0) & (w < 0.01), 0.0, kl)
     error = kept.std() / math.sqrt(len(w))
-    assert abs(kept.mean() - theorem.truncated_mean(0.01)) < 4.0 * error
+    assert abs(kept.mean() - theorem_cases.truncated_mean(0.01)) < 4.0 * error
 
 
 def test_a_claim_becomes_a_row_with_its_error_as_a_deviation(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,7 +224,7 @@ def test_progress_reaches_the_end_and_every_part_is_there(monkeypatch: pytest.Mo
 
 
 def test_the_full_run_has_ten_thousand_cases_and_the_whole_grid() -> None:
-    assert sum(count for _, count, _ in theorem.CHECKED) >= 10_000
+    assert sum(count for _, count, _ in theorem_cases.CHECKED) >= 10_000
     points = theorem.grid()
     assert {point.d for point in points} == {2, 4, 10, 30}
     assert {point.epsilon for point in points} == {0.5, 1.0, 2.0, 4.0, 8.0}

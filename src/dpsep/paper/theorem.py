@@ -19,7 +19,6 @@ mean is sd / sqrt(n).
 **Privacy**: none. Everything is made, noise is seeded, and nothing is released.
 """
 
-import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -27,38 +26,33 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.integrate import quad
 
-from dpsep.families import Gaussian
 from dpsep.paper import claims_all, claims_budget, claims_noise
+from dpsep.paper.theorem_cases import (
+    CHECKED,
+    check_rows,
+    clipping_rows,
+    known_rows,
+    literal_rows,
+    search_rows,
+)
+from dpsep.paper.theorem_rows import RULES, Row, compare, theorem_row
 from dpsep.privacy.accounting import calibrate
 from dpsep.privacy.sampling import ShuffledEpochs
-from dpsep.theory.cases import Cases, check_corrected, random_cases, search_printed
-from dpsep.theory.clipping import FORMS, clipping_kl
-from dpsep.theory.corrected_bound import corrected_bound
-from dpsep.theory.expected_kl import Rule, expected_kl_batch
-from dpsep.theory.printed_bound import READINGS, Reading, best_M, printed_bound
+from dpsep.theory.cases import Cases
 
 __all__ = [
     "Point",
-    "check_rows",
     "claims_rows",
-    "clipping_rows",
     "grid",
     "grid_rows",
-    "known_rows",
-    "literal_rows",
     "noise_of_a_step",
-    "only",
     "posterior",
     "rate_rows",
     "rows",
-    "search_rows",
-    "truncated_mean",
 ]
 
 Array = NDArray[np.float64]
-Row = dict[str, Any]
 Growth = Literal["fixed", "grows"]
 OnStep = Callable[[int, int], None] | None
 
@@ -71,11 +65,6 @@ FLOORS = (1.0, 0.5, 1e-3)
 EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)
 FITTED = 3
 """Rates are fitted to the largest sizes, this many: the smallest are not yet in the limit."""
-CHECKED = ((1, 2_000, 1_000), (2, 4_000, 1_000), (4, 3_000, 400), (10, 800, 300), (30, 200, 200))
-"""Dimension, cases and draws a case of the check of the corrected bound: 10 000 cases in all."""
-LITERAL = {"precision": 1.0, "eta": 1.0, "sigma": 1.0, "rho": 0.1}
-"""The case in which step 10 is read word for word."""
-RULES: tuple[Rule, Rule] = ("shift", "floor")
 
 
 class Point(NamedTuple):
@@ -196,19 +185,6 @@ def noise_of_a_step(records: int, epsilon: float) -> float:
     return CLIP * sigma / records
 
 
-def only(rows: Iterable[Row], name: str | None = None, **wanted: Any) -> list[Row]:
-    """Return rows of one name whose keys, or whose setting's keys, have these values."""
-    return [
-        row
-        for row in rows
-        if name in (None, row["row"])
-        and all(
-            row[key] == value if key in row else row["setting"].get(key) == value
-            for key, value in wanted.items()
-        )
-    ]
-
-
 def grid_rows(points: Sequence[Point], draws: int = 0) -> list[Row]:
     """Return, for settings of one dimension, both bounds and the simulated divergence under both rules.
 
@@ -226,7 +202,7 @@ def grid_rows(points: Sequence[Point], draws: int = 0) -> list[Row]:
     cases = Cases(etas, precisions, sigmas, sigmas, rhos)
     settings = [{k: v for k, v in point._asdict().items() if k != "epsilon"} for point in points]
     budgets = [point.epsilon for point in points]
-    return _compare("bounds", cases, settings, draws or (4_000 if points[0].d < 30 else 400), budgets)
+    return compare("bounds", cases, settings, draws or (4_000 if points[0].d < 30 else 400), budgets)
 
 
 def rate_rows(found: Sequence[Row]) -> list[Row]:
@@ -245,164 +221,8 @@ def rate_rows(found: Sequence[Row]) -> list[Row]:
         if len(last) >= 2:
             x, y = np.log([n for n, _ in last]), np.log([value for _, value in last])
             slope = float(np.polyfit(x, y, 1)[0])
-        fitted.append(_row("rate", source, method, "exponent in N", slope, setting=dict(setting)))
+        fitted.append(theorem_row("rate", source, method, "exponent in N", slope, setting=dict(setting)))
     return fitted
-
-
-def search_rows(
-    dimension: int, rule: Rule, count: int = 400, *, climbs: int = 40, draws: int = 300
-) -> list[Row]:
-    """Return how often the printed bound is undefined, fails or holds in random cases, and the worst case.
-
-    Parameters
-    ----------
-    dimension, rule
-        d, and how the precision is made positive definite.
-    count
-        Random cases for each reading.
-    climbs
-        Rounds of climbing in the reading in which b belongs to the eigenvectors.
-    draws
-        Noise matrices for each case.
-    """
-    table = []
-    for reading in READINGS:
-        steps = climbs if reading == "eigenbasis" else 0
-        found = search_printed(dimension, count, rule=rule, reading=reading, climbs=steps, draws=draws)
-        base = {"d": dimension, "rule": rule, "reading": reading}
-        make = partial(_row, "search", "printed", f"{rule}, {reading}")
-        for metric in ("undefined", "fails", "holds"):
-            table.append(make(f"cases: {metric}", getattr(found, metric), n=count, setting=base))
-        used = (found.mean - found.start) / (found.bound - found.start)
-        table.append(make("room used in the worst case", used, setting=base))
-        if found.mean - 4.0 * found.standard_error > found.bound:
-            table += _example(base, found.case, reading, f"random, d = {dimension}", 20 * draws)
-    return table
-
-
-def known_rows(draws: int = 4_000) -> list[Row]:
-    """Return a counter-example by hand, and the case of d = 4 and N = 1000 with three rho."""
-    hand = Cases(
-        *(np.array([part]) for part in ([0.0, 1.0], np.diag([100.0, 1.0]))),
-        *(np.array([number]) for number in (1e-3, 1e-3, 0.1)),
-    )
-    table = []
-    for reading in READINGS:
-        table += _example({"d": 2, "rule": "shift", "reading": reading}, hand, reading, "by hand", draws)
-    rotation = np.linalg.qr(np.random.default_rng(0).normal(size=(4, 4)))[0]
-    precision = 1_000.0 * (rotation * np.array([0.8, 1.0, 1.2, 1.5])) @ rotation.T
-    precision = (precision + precision.T) / 2.0
-    rhos = np.array([1e-4, 400.0, 800.0])
-    sigma = np.full(3, 6.5e-3)
-    etas = np.tile(precision @ np.array([2.0, -1.0, 2.0, 1.5]), (3, 1))
-    cases = Cases(etas, np.tile(precision, (3, 1, 1)), sigma, sigma, rhos)
-    settings = [{"d": 4, "N": 1_000, "rho": rho, "sigma": 6.5e-3} for rho in rhos.tolist()]
-    return table + _compare("known case", cases, settings, draws, [None] * 3)
-
-
-def check_rows(parts: Iterable[tuple[int, int, int]] = CHECKED, seed: int = 0) -> list[Row]:
-    """Return violations of the corrected bound in random cases, and bound over sample mean by bucket.
-
-    Parameters
-    ----------
-    parts
-        Triples: dimension, cases, draws a case.
-    seed
-        Of the cases and the draws.
-    """
-    table = []
-    for d, count, draws in parts:
-        found = check_corrected(random_cases(d, count, seed), draws=draws, seed=seed)
-        make = partial(_row, "check", "corrected", "floor")
-        setting = {"d": d, "draws": draws}
-        table.append(make("violations", len(found.violations), n=count, setting=setting))
-        ratios = found.tightness.tolist()
-        table.append(make("bound over sample mean", ratios, setting=setting))
-        for bucket in found.buckets:
-            own = setting | {"floor": bucket.rho, "decade": bucket.decade, "largest": bucket.largest}
-            row = make("bound over sample mean, by bucket", bucket.median, n=bucket.size, setting=own)
-            table.append(row | {"mean": None, "sd": None})
-    return table
-
-
-def literal_rows(
-    sizes: Iterable[int] = (1_000, 10_000, 100_000, 400_000), repeats: int = 5, dimension: int = 2
-) -> list[Row]:
-    """Return sample means under step 10 word for word, beside the floor, and the exact d = 1 divergence.
-
-    Parameters
-    ----------
-    sizes
-        Numbers of draws.
-    repeats
-        Sample means for each.
-    dimension
-        Of the sampled case.
-    """
-    table = []
-    eye = np.broadcast_to(LITERAL["precision"] * np.eye(dimension), (repeats, dimension, dimension))
-    eta = np.zeros((repeats, dimension))
-    eta[:, 0] = LITERAL["eta"]
-    scales = [np.full(repeats, LITERAL[name]) for name in ("sigma", "sigma", "rho")]
-    rules: tuple[Rule, ...] = ("literal", "floor")
-    for rule in rules:
-        for draws in sizes:
-            means = expected_kl_batch(eta, eye, *scales, rule=rule, draws=draws, seed=draws).mean.tolist()
-            setting = {"d": dimension, "draws": draws, "least": min(means), "largest": max(means)}
-            table.append(_row("step 10", "simulated", rule, "sample mean of KL", means, setting=setting))
-    for exponent in (2, 4, 8, 16, 32, 64):
-        value = truncated_mean(10.0**-exponent)
-        setting = {"d": 1, "c": 10.0**-exponent}
-        table.append(_row("step 10", "exact", "literal", "E[KL; not 0 < w < c]", value, setting=setting))
-    growth = (truncated_mean(1e-64) - truncated_mean(1e-32)) / (32.0 * math.log(10.0))
-    density = math.exp(-0.5 / LITERAL["sigma"] ** 2) / (math.sqrt(2.0 * math.pi) * LITERAL["sigma"])
-    limit = 0.5 * (LITERAL["sigma"] ** 2 + LITERAL["eta"] ** 2) * density
-    for metric, number in (("growth with log(1/c)", growth), ("growth, closed form", limit)):
-        table.append(_row("step 10", "exact", "literal", metric, number, setting={"d": 1}))
-    return table
-
-
-def truncated_mean(c: float) -> float:
-    """Mean of the divergence under `literal` at d = 1, leaving out noisy precisions between 0 and c.
-
-    With precision 1, mean 1 and w ~ N(1, sigma^2) it is the integral of KL(w) over w > c, plus KL(rho) times
-    the probability of w <= 0. It grows without limit as c goes to zero.
-
-    Examples
-    --------
-    >>> truncated_mean(1e-8) > truncated_mean(1e-4) > truncated_mean(1e-2)
-    True
-    """
-    sigma, eta = LITERAL["sigma"], LITERAL["eta"]
-
-    def divergence(w: float) -> float:
-        return 0.5 * (w - 1.0 - math.log(w) + (sigma**2 + (w - 1.0) ** 2 * eta**2) / w)
-
-    def density(y: float) -> float:
-        w = math.exp(y)  # an integral over log w, in which the pole is flat
-        return divergence(w) * math.exp(-0.5 * ((w - 1.0) / sigma) ** 2 + y)
-
-    top = math.log(1.0 + 12.0 * sigma)
-    edges = [math.log(c), *(y for y in (-20.0, -5.0, 0.0) if y > math.log(c)), top]
-    parts = [quad(density, low, high)[0] for low, high in itertools.pairwise(edges)]
-    below = 0.5 * math.erfc(1.0 / (sigma * math.sqrt(2.0)))
-    return sum(parts) / (sigma * math.sqrt(2.0 * math.pi)) + below * divergence(LITERAL["rho"])
-
-
-def clipping_rows(points: int = 49) -> list[Row]:
-    """Return the divergence that clipping makes, over C, in three forms, for a sharp and a wide posterior."""
-    table = []
-    mean = np.array([2.0, -1.0, 2.0, 1.5])
-    for name, scale in (("sharp", 100.0), ("wide", 0.01)):
-        precision = scale * np.diag([0.8, 1.0, 1.2, 1.5])
-        q = _gaussian(precision @ mean, precision)
-        for clip in np.geomspace(1e-2, 1e4, points).tolist():
-            for form in FORMS:
-                source = "definition" if form == "general" else form
-                setting = {"posterior": name, "d": 4, "C": clip}
-                value = clipping_kl(q, clip, form=form)
-                table.append(_row("clipping", source, "clipped SEP", "KL", value, setting=setting))
-    return table
 
 
 def claims_rows(*, quick: bool = False, on_step: OnStep = None) -> list[Row]:
@@ -431,7 +251,7 @@ def _claim(row: Row) -> Row:
     )
     method = own.pop("method", own.get("case"))
     relation = own.pop("relation", method if method in ("zero-out", "replace-one") else "none")
-    found = _row(claim, "simulated", method, metric, math.nan if value is None else value, n=count)
+    found = theorem_row(claim, "simulated", method, metric, math.nan if value is None else value, n=count)
     found |= {"relation": relation, "sd": None if error is None else error * math.sqrt(count), "setting": own}
     return found | {"epsilon": 1.0 if claim.startswith(("sigma", "1/N beats 1/B, whole")) else None}
 
@@ -439,88 +259,3 @@ def _claim(row: Row) -> Row:
 def _grid_and_rates(points: Sequence[Point], draws: int = 0) -> list[Row]:
     found = grid_rows(points, draws)
     return found + rate_rows(found)
-
-
-def _compare(
-    name: str, cases: Cases, settings: Sequence[Row], draws: int, budgets: Sequence[float | None]
-) -> list[Row]:
-    """Rows of both bounds and of the simulation under both rules."""
-    table = []
-    found = {rule: expected_kl_batch(*cases, rule=rule, draws=draws) for rule in RULES}
-    for place, (setting, epsilon) in enumerate(zip(settings, budgets, strict=True)):
-        q, rho = cases.posterior(place), float(cases.rho[place])
-        one, two = float(cases.sigma_1[place]), float(cases.sigma_2[place])
-        printed = printed_bound(q, one, two, rho=rho, M=best_M(len(cases.eta[place]), two)).total
-        corrected = corrected_bound(q, one, two, rho=rho).total
-        bounds = [
-            _row(name, "printed", "shift", "expected KL", printed, setting=setting),
-            _row(name, "corrected", "floor", "expected KL", corrected, setting=setting),
-        ]
-        for rule, estimate in found.items():
-            pairs = estimate.draws // 2
-            mean, error = float(estimate.mean[place]), float(estimate.standard_error[place])
-            row = _row(name, "simulated", rule, "expected KL", mean, n=pairs, setting=setting)
-            bounds.append(row | {"median": None, "sd": error * math.sqrt(pairs)})
-        relation = "replace-one" if epsilon is not None else "none"
-        table += [row | {"epsilon": epsilon, "relation": relation} for row in bounds]
-    return table
-
-
-def _example(base: Row, case: Cases, reading: Reading, name: str, draws: int) -> list[Row]:
-    """Rows of one case with all its numbers: the printed bound and the simulated divergence."""
-    numbers = {"eta": case.eta[0].tolist(), "precision": case.precision[0].tolist()}
-    numbers |= {key: float(part[0]) for key, part in zip(case._fields[2:], case[2:], strict=True)}
-    setting = base | {"case": name} | numbers
-    bound = printed_bound(
-        case.posterior(0),
-        numbers["sigma_1"],
-        numbers["sigma_2"],
-        rho=numbers["rho"],
-        M=best_M(base["d"], numbers["sigma_2"]),
-        reading=reading,
-    ).total
-    estimate = expected_kl_batch(*case, rule=base["rule"], draws=draws, seed=1)
-    pairs = estimate.draws // 2
-    mean, spread = float(estimate.mean[0]), float(estimate.standard_error[0]) * math.sqrt(pairs)
-    simulated = _row("example", "simulated", base["rule"], "expected KL", mean, n=pairs, setting=setting)
-    return [
-        _row("example", "printed", base["rule"], "expected KL", bound, setting=setting),
-        simulated | {"median": None, "sd": spread},
-    ]
-
-
-def _gaussian(eta: Array, precision: Array) -> Gaussian:
-    return Gaussian(eta, precision)  # pyright: ignore[reportArgumentType]
-
-
-def _row(
-    name: str,
-    source: str,
-    method: str,
-    metric: str,
-    value: float | Sequence[float],
-    *,
-    n: int | None = None,
-    setting: Row | None = None,
-) -> Row:
-    """One figure, of a number or of several; numbers that are not finite become None."""
-    numbers = np.atleast_1d(np.asarray(value, np.float64))
-    mean, median = (
-        float(part) if math.isfinite(part) else None for part in (numbers.mean(), np.median(numbers))
-    )
-    sd = float(numbers.std(ddof=1)) if len(numbers) > 1 else 0.0
-    return {
-        "table": "theorem",
-        "row": name,
-        "source": source,
-        "dataset": None,
-        "method": method,
-        "epsilon": None,
-        "relation": "none",
-        "metric": metric,
-        "mean": mean,
-        "median": median,
-        "sd": sd,
-        "n": len(numbers) if n is None else n,
-        "setting": setting or {},
-    }

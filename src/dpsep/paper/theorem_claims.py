@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from dpsep.paper.theorem import only
+from dpsep.paper.theorem_rows import only
 from dpsep.paper.theorem_text import Row, keys, number, table
 
 __all__ = ["claims"]

@@ -12,7 +12,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from dpsep.paper.theorem import only
+from dpsep.paper.theorem_rows import only
 from dpsep.privacy.checkpoint import atomic_write
 from dpsep.report.drawing import BLUE, GREY, ORANGE, plain
 

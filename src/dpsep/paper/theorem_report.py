@@ -12,9 +12,9 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from dpsep.paper.theorem import only
 from dpsep.paper.theorem_claims import claims
 from dpsep.paper.theorem_plots import PICTURES, draw
+from dpsep.paper.theorem_rows import only
 from dpsep.paper.theorem_text import Row, keys, number, range_of, table
 from dpsep.privacy.checkpoint import atomic_write
 
