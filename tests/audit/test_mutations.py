@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from dpsep.estimators import charged, resume, run
+from dpsep.estimators import charged, run
+from dpsep.inference import stable
 from dpsep.privacy import gate, grid, permit, sampling
 
 from . import checks
@@ -57,7 +58,7 @@ MUTATIONS: dict[str, tuple[Callable[[], None], tuple[Change, ...]]] = {
         (
             Change(
                 sampling._PoissonSampler,
-                "next",
+                "_by_coins",
                 "return np.concatenate(rows)",
                 "self._at = getattr(self, '_at', 0) + 6; "
                 "return np.sort(np.arange(self._at, self._at + 6) % self._n_records)",
@@ -66,7 +67,7 @@ MUTATIONS: dict[str, tuple[Callable[[], None], tuple[Change, ...]]] = {
     ),
     "the gate reads everything and accounts for Poisson": (
         checks.check_sampling,
-        (Change(gate.Gate, "release", "self._sampler.next()", "np.arange(self.records)"),),
+        (Change(gate.Gate, "_drawn", "return self._sampler.next()", "return np.arange(self.records)"),),
     ),
     "the charge is removed": (
         checks.check_charge,
@@ -97,13 +98,8 @@ MUTATIONS: dict[str, tuple[Callable[[], None], tuple[Change, ...]]] = {
     "the realised batch is the normaliser": (
         checks.check_updates_see_releases_only,
         (
-            Change(gate.Gate, "release", "rows = self._sampler", "rows = self._rows = self._sampler"),
-            Change(
-                resume.KeptGate,
-                "release",
-                "self._next += 1",
-                "self._next += 1; self.expected_batch = float(max(1, len(self._gate._rows)))",
-            ),
+            Change(gate.Gate, "release", "rows = self._drawn()", "rows = self._rows = self._drawn()"),
+            Change(stable, "update", "gate.expected_batch", "max(1, len(gate._gate._rows))"),
         ),
     ),
     "bad rows are multiplied by zero": (

@@ -43,7 +43,7 @@ from dpsep.privacy.gate import Gate, Reader
 from dpsep.privacy.gaussian import gaussian_mu
 from dpsep.privacy.grid import Block
 from dpsep.privacy.mechanism import Mechanism
-from dpsep.privacy.sampling import FullBatch
+from dpsep.privacy.sampling import FullBatch, RowNumbers
 
 Array = NDArray[np.float64]
 FAR = 1e3
@@ -257,11 +257,11 @@ def watching(watch: Watch) -> Iterator[None]:
     seen: list[Array] = []
 
     def tapped_sums(
-        self: Reader, contribution: Any, blocks: tuple[Block, ...], public: Any, rows: NDArray[np.int64]
+        self: Reader, contribution: Any, blocks: tuple[Block, ...], public: Any, rows: RowNumbers
     ) -> list[NDArray[Any]]:
         others = sums(self, contribution, blocks, public, rows)
         riders = watch.rows_of(blocks, sums)
-        there = np.isin(watch.slots, rows)
+        there = np.isin(watch.slots, np.asarray(rows))
         taken[:] = others
         found = [other.copy() for other in others]
         for parts, riding in ((riders.inside, there & watch.coins), (riders.outside, there & ~watch.coins)):

@@ -23,7 +23,7 @@ from scipy.stats import binom, chi2, norm
 from dpsep.audit.taps import seeded, tapped
 from dpsep.privacy.gate import Gate, Reader
 from dpsep.privacy.grid import Block
-from dpsep.privacy.sampling import FixedSizeSampling, PoissonSampling, Sampling, ShuffledEpochs
+from dpsep.privacy.sampling import FixedSizeSampling, PoissonSampling, RowNumbers, Sampling, ShuffledEpochs
 
 Array = NDArray[np.float64]
 LEVEL = 1e-6
@@ -199,9 +199,9 @@ def _looking(steps: list[Step]) -> Iterator[None]:
     parts: list[Array] = []
 
     def tapped_sums(
-        self: Reader, contribution: Any, blocks: tuple[Block, ...], public: Any, rows: NDArray[np.int64]
+        self: Reader, contribution: Any, blocks: tuple[Block, ...], public: Any, rows: RowNumbers
     ) -> list[NDArray[Any]]:
-        rows_read.append(rows.copy())
+        rows_read.append(np.array(rows))
         return sums(self, contribution, blocks, public, rows)
 
     def tapped_noised(self: Gate, block: Block, total: NDArray[np.int64]) -> Array:

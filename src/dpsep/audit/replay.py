@@ -289,7 +289,7 @@ def _tapped(trace: Trace, script: Trace | None) -> Iterator[None]:
         totals = sums(self, contribution, blocks, public, rows)
         leaves = tuple(np.asarray(leaf).copy() for leaf in jax.tree.leaves(public))
         chunks = -(-len(rows) // self._capacity)
-        seen.append((blocks, leaves, rows.copy(), chunks, tuple(total.copy() for total in totals)))
+        seen.append((blocks, leaves, np.array(rows), chunks, tuple(total.copy() for total in totals)))
         return totals
 
     def tapped_release(self: Gate, public: Any) -> dict[str, Array]:

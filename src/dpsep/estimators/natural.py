@@ -99,7 +99,10 @@ class _Mapped:
 
     def __init__(self, gate: Any, features: Columns, outcome: Columns) -> None:
         self._gate, self._maps = gate, (features, outcome)
-        self.expected_batch = gate.expected_batch
+
+    @property
+    def expected_batch(self) -> float:
+        return self._gate.expected_batch
 
     def release(self, public: Any) -> dict[str, Array]:
         return self._gate.release((*self._maps, public))

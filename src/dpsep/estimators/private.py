@@ -16,6 +16,7 @@ from dpsep.estimators.charged import Spend
 from dpsep.estimators.statement import PrivacyStatement, statement
 from dpsep.estimators.structure import Structure, check_names, is_known, table_shape
 from dpsep.estimators.upstream import upstream_leaks
+from dpsep.privacy import hosts
 from dpsep.privacy.checkpoint import Checkpoint
 from dpsep.privacy.leaks import (
     LARGE_EPSILON,
@@ -27,11 +28,22 @@ from dpsep.privacy.leaks import (
     warn_leak,
 )
 from dpsep.privacy.ledger import Ledger, as_ledger
+from dpsep.privacy.ledger_connection import guarded
 from dpsep.privacy.mechanism import Relation
 from dpsep.privacy.sampling import FullBatch, PoissonSampling, Sampling
 
 MOST_NUMBER = 1e100
 """Largest number that a parameter may be; smaller ones than its inverse are no clips."""
+
+
+class _Unprinted:
+    """A parameter that may be a URL: scikit-learn prints parameters, and a password is not for print."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __set__(self, estimator: object, value: Any) -> None:
+        vars(estimator)[self._name] = guarded(value)
 
 
 class PrivateEstimator(BaseEstimator):
@@ -45,7 +57,7 @@ class PrivateEstimator(BaseEstimator):
     steps: int | None
     clip: float | None
     relation: Relation
-    ledger: Any
+    ledger: Any = _Unprinted()
     checkpoint: Any
     random_state: int | None
     strict: bool
@@ -95,12 +107,18 @@ class PrivateEstimator(BaseEstimator):
 
     def _budget(self) -> dict[str, Any]:
         """What every private run takes: the budget, whose neighbours, which rows, who is told."""
+        if self.checkpoint is not None and hosts.several():
+            raise ValueError(
+                "a run of several processes cannot be resumed, and checkpoint is given; leave it out. What "
+                "such a run is charged stays on the ledger."
+            )
         return {
             "epsilon": float(self.epsilon),
             "delta": float(self.delta),
             "relation": cast(Relation, self.relation),
             "sampling": self._sampling(),
-            "ledger": cast(Ledger | None, as_ledger(self.ledger)),
+            # Of several processes the first has the ledger; the others wait for its word.
+            "ledger": cast(Ledger | None, as_ledger(self.ledger)) if hosts.leads() else None,
             "checkpoint": None if self.checkpoint is None else Checkpoint(self.checkpoint),
             "seed": self.random_state,
         }

@@ -180,9 +180,21 @@ class KeptGate:
         self._saved = saved
         self._next = 0
         self._on_step = on_step
-        self.records = gate.records
-        self.expected_batch = gate.expected_batch
-        self.deviations = gate.deviations
+
+    @property
+    def records(self) -> int:
+        """Public number of records."""
+        return self._gate.records
+
+    @property
+    def expected_batch(self) -> float:
+        """Expected rows of the last release."""
+        return self._gate.expected_batch
+
+    @property
+    def deviations(self) -> dict[str, float]:
+        """Standard deviation of each block's noise in the last release."""
+        return self._gate.deviations
 
     def release(self, public: Any) -> dict[str, Array]:
         """Return the next release, kept or new."""

@@ -25,7 +25,7 @@ from dpsep.models.concentrated_noise import ConcentratedNoise
 from dpsep.models.glm import Columns, GLMContribution, LinearContribution
 from dpsep.models.linear import GaussianLikelihood
 from dpsep.privacy.checkpoint import Checkpoint
-from dpsep.privacy.gate import Gate, Records, check_blocks
+from dpsep.privacy.gate import Records, check_blocks, make_gate
 from dpsep.privacy.grid import Block
 from dpsep.privacy.ledger import Ledger
 from dpsep.privacy.mechanism import Relation, Schedule
@@ -175,7 +175,7 @@ def fit_private(
         settings = settings_of(task, features, outcome, chosen.warmup)
         if precision_noise(chosen, schedule.parts[-1], task.dimension) > HIDDEN:
             settings = settings._replace(parts=_parts(task))
-        gate = Gate(arrays, run.schedule.parts[-1], blocks, contribution, run.permit, stream=run.stream)
+        gate = make_gate(arrays, run.schedule.parts[-1], blocks, contribution, run.permit, stream=run.stream)
         kept = KeptGate(gate, run.saved, on_step)
         if natural is None:
             return _result(task, settings, stable.run(kept, settings, chosen.steps)), source

@@ -42,18 +42,23 @@ values of records do not.
 """
 
 import math
+from collections import deque
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any, Literal
 
 import jax
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsep.privacy import hosts
 from dpsep.privacy.grid import MAX_ROWS, Block, Contribution, chunk_rows, chunk_sums, coordinates_of
 from dpsep.privacy.leaks import float_noise, warn_leak
 from dpsep.privacy.mechanism import Mechanism
 from dpsep.privacy.noise import MAX_SD, MIN_SD, SecureStream, WordStream, float_gaussian, rounded_gaussian
 from dpsep.privacy.permit import NotCharged, Permit, authorise, describe
+from dpsep.privacy.rows import Ahead, Part, Records, Rows, fetch, in_memory, size_of
+from dpsep.privacy.sampling import FullBatch, RowNumbers
 
 __all__ = [
     "ACCELERATOR_CAPACITY",
@@ -67,10 +72,9 @@ __all__ = [
     "authorise",
     "check_blocks",
     "describe",
+    "make_gate",
 ]
 
-Records = tuple[NDArray[np.floating], ...]
-"""Arrays with one row a record."""
 CAPACITY = 2048
 """Rows of a compiled chunk on a processor, where a chunk should stay in its cache."""
 ACCELERATOR_CAPACITY = 2**16
@@ -79,6 +83,10 @@ ACCELERATOR_CAPACITY = 2**16
 
 CHUNK_NUMBERS = 2**25
 """Most numbers in the contributions of one chunk."""
+READ_AHEAD = 4
+"""Chunks of a table on a disk that are read ahead."""
+KEPT_BYTES = 2**30
+"""Most bytes of a table that are kept as chunks beside it, on a processor."""
 
 
 class DeviceError(RuntimeError):
@@ -165,18 +173,45 @@ class Gate:
             What the contribution may depend on besides the record: constants and earlier releases.
         """
         self._permit.take(self.mechanism, self._ticket)
-        rows = self._sampler.next()
+        rows = self._drawn()
         sums = self._reader.sums(self._contribution, self.blocks, public, rows)
-        return {
-            block.name: block.assemble(self._noised(block, total) * block.unit)
-            for block, total in zip(self.blocks, sums, strict=True)
-        }
+        if not hosts.leads():
+            return hosts.tell(None)
+        return hosts.tell(
+            {
+                block.name: block.assemble(self._noised(block, total) * block.unit)
+                for block, total in zip(self.blocks, sums, strict=True)
+            }
+        )
+
+    def _drawn(self) -> RowNumbers:
+        """Rows of the step; of several processes the leader draws them, where there is anything to draw."""
+        if not hosts.several() or isinstance(self.mechanism.sampling, FullBatch):
+            return self._sampler.next()
+        drawn = {"rows": np.asarray(self._sampler.next())} if hosts.leads() else None
+        return hosts.tell(drawn)["rows"]
 
     def _noised(self, block: Block, total: NDArray[np.int64]) -> NDArray[np.float64]:
         units = _deviation(self.mechanism, block) / block.unit * block.deviations()
         if self._noise == "float":
             return total + float_gaussian(self._stream, units, block.coordinates)
         return (total + rounded_gaussian(self._stream, units, block.coordinates)).astype(np.float64)
+
+
+def make_gate(
+    records: Records,
+    mechanism: Mechanism,
+    blocks: Sequence[Block],
+    contribution: Contribution,
+    permit: Permit,
+    *,
+    stream: WordStream | None = None,
+) -> Gate:
+    """Return the gate to these records: this file's, or that of the federation that holds them."""
+    first = records[0]
+    if isinstance(first, Part) and hasattr(first.source, "gate"):
+        return first.source.gate(records, mechanism, blocks, contribution, permit, stream=stream)
+    return Gate(records, mechanism, blocks, contribution, permit, stream=stream)
 
 
 def check_blocks(mechanism: Mechanism, blocks: Sequence[Block]) -> None:
@@ -227,7 +262,13 @@ def capacity_of(blocks: Sequence[Block]) -> int:
 
 
 class Reader:
-    """Padded chunks of one compiled shape, and exact sums over them."""
+    """Padded chunks of one compiled shape, and exact sums over them.
+
+    Chunks go to the local devices in turn, and to the processes in turn where there are several
+    (`dpsep.privacy.hosts`): the same rows pass through the same compiled program wherever that is, and their
+    sums are integers, so that neither number shows in the result. Rows of a table that is not in memory are
+    read ahead while devices compute.
+    """
 
     def __init__(self, records: Records, capacity: int = CAPACITY) -> None:
         self._records = records
@@ -236,40 +277,75 @@ class Reader:
         self._whole: list[Any] | None = None
 
     def sums(
-        self, contribution: Contribution, blocks: tuple[Block, ...], public: Any, rows: NDArray[np.int64]
+        self, contribution: Contribution, blocks: tuple[Block, ...], public: Any, rows: RowNumbers
     ) -> list[NDArray[Any]]:
         """Sum the clipped contributions of these rows: integers, or floats in a block without a clip."""
         kinds = [np.float64 if math.isinf(block.clip) else np.int64 for block in blocks]
         totals = [np.zeros(block.coordinates, kind) for block, kind in zip(blocks, kinds, strict=True)]
+        devices = local_devices()
+        under_way: deque[Any] = deque()
+
+        def add(sums: Any) -> None:
+            for total, block, part, kind in zip(totals, blocks, sums, kinds, strict=True):
+                found = coordinates_of(block, np.asarray(part))
+                _check_device(block, found, self._capacity)
+                total += found.astype(kind)
+
         # Debugging switches would turn a record's NaN into an error.
         with jax.enable_x64(True), jax.debug_nans(False), jax.debug_infs(False):
-            for chunk in self._chunks(rows):
-                sums = chunk_sums(blocks, chunk_rows(contribution, blocks, public, chunk))
-                for total, block, part, kind in zip(totals, blocks, sums, kinds, strict=True):
-                    found = coordinates_of(block, np.asarray(part))
-                    _check_device(block, found, self._capacity)
-                    total += found.astype(kind)
-        return totals
+            public_at = [public] if len(devices) == 1 else [jax.device_put(public, one) for one in devices]
+            for place, chunk in self._chunks(rows, devices):
+                rows_on_grid = chunk_rows(contribution, blocks, public_at[place], chunk)
+                under_way.append(chunk_sums(blocks, rows_on_grid))
+                # Devices compute while the next chunks are made ready.
+                if len(under_way) > len(devices):
+                    add(under_way.popleft())
+            for sums in under_way:
+                add(sums)
+        return hosts.total(totals)
 
-    def _chunks(self, rows: NDArray[np.int64]) -> Iterator[Any]:
-        if len(rows) == self._count:
-            # Every row takes part (full batch): the chunks are the same at every step.
-            if self._whole is None:
-                self._whole = [
-                    jax.device_put(self._pad(slice(start, start + self._capacity)))
-                    for start in range(0, self._count, self._capacity)
-                ]
+    def _chunks(self, rows: RowNumbers, devices: list[Any]) -> Iterator[tuple[int, Any]]:
+        """Make the chunks that are this process's, each with the number of the device it lies on."""
+        every_row = len(rows) == self._count
+        if every_row and self._whole is not None:
             yield from self._whole
             return
-        for start in range(0, len(rows), self._capacity):
-            yield self._pad(rows[start : start + self._capacity])
+        starts = enumerate(range(0, len(rows), self._capacity))
+        mine = (slice(start, start + self._capacity) for number, start in starts if hosts.turn(number))
+        made = (partial(self._pad, part if every_row else np.asarray(rows[part])) for part in mine)
+        padded: Any = (job() for job in made) if in_memory(self._records) else Ahead(made, READ_AHEAD)
+        # Every row takes part (full batch): the chunks are the same at every step, and kept if there is room.
+        keep = every_row and size_of(self._records) <= _room_to_keep(devices[0])
+        kept = []
+        for number, chunk in enumerate(padded):
+            place = number % len(devices)
+            if keep or len(devices) > 1:
+                chunk = jax.device_put(chunk, devices[place])
+            if keep:
+                kept.append((place, chunk))
+            yield place, chunk
+        if keep:
+            self._whole = kept
 
-    def _pad(self, rows: NDArray[np.int64] | slice) -> Records:
+    def _pad(self, rows: Rows) -> tuple[NDArray[np.float64], ...]:
         chunk = []
-        for array in self._records:
-            part = np.asarray(array[rows], np.float64)
+        for part in fetch(self._records, rows):
             missing = self._capacity - len(part)
             if missing:
                 part = np.concatenate([part, np.full((missing, *part.shape[1:]), np.nan)])
             chunk.append(part)
         return tuple(chunk)
+
+
+def local_devices() -> list[Any]:
+    """Return the devices of this process that chunks go to: all, or the one that JAX was told to use."""
+    chosen = getattr(jax.config, "jax_default_device", None)
+    if chosen is not None and not isinstance(chosen, str):
+        return [chosen]
+    return jax.local_devices()
+
+
+def _room_to_keep(device: Any) -> int:
+    """Bytes of chunks that may stay on the devices between releases: half of an accelerator's memory."""
+    stats = device.memory_stats() if device.platform != "cpu" else None
+    return int(stats["bytes_limit"]) // 2 if stats and "bytes_limit" in stats else KEPT_BYTES

@@ -18,6 +18,7 @@ import uuid
 from dataclasses import dataclass, field
 from typing import Any
 
+from dpsep.privacy import hosts
 from dpsep.privacy.ledger import Ledger, Receipt
 from dpsep.privacy.mechanism import Mechanism, Schedule
 
@@ -102,23 +103,27 @@ def authorise(
 ) -> Permit:
     """Charge a schedule, durably, and return the permit that gates ask for.
 
-    Raises `OverBudget` (and nothing is read) where the ledger does not hold enough.
+    Raises `OverBudget` (and nothing is read) where the ledger does not hold enough. Of several processes the
+    one that leads charges, and the others wait for its word (`dpsep.privacy.hosts`).
     """
+    if not hosts.leads():
+        return Permit(hosts.follow(), schedule, schedule.epsilon(delta), delta, None)
     run = run or uuid.uuid4().hex
-    epsilon = schedule.epsilon(delta)
     receipt = None
-    if ledger is not None:
-        rdp = schedule.rdp_curve() if ledger.rule == "rdp" else None
-        receipt = ledger.charge(
-            run,
-            epsilon=epsilon,
-            delta=delta,
-            relation=schedule.relation,
-            unit=unit,
-            event=describe(schedule, purpose),
-            rdp=None if rdp is None else tuple(float(value) for value in rdp),
-        )
-    return Permit(run, schedule, epsilon, delta, receipt)
+    with hosts.leading():
+        epsilon = schedule.epsilon(delta)
+        if ledger is not None:
+            rdp = schedule.rdp_curve() if ledger.rule == "rdp" else None
+            receipt = ledger.charge(
+                run,
+                epsilon=epsilon,
+                delta=delta,
+                relation=schedule.relation,
+                unit=unit,
+                event=describe(schedule, purpose),
+                rdp=None if rdp is None else tuple(float(value) for value in rdp),
+            )
+    return Permit(hosts.tell_text(run), schedule, epsilon, delta, receipt)
 
 
 def authorise_again(

@@ -9,9 +9,11 @@ what passes over the data really are.
 that nobody learns them. So a sampler shows nothing in its representation, cannot be pickled, and must never
 enter a state, an ``Info``, a log or a checkpoint. Draws are exact: a Poisson coin has probability
 :math:`\lfloor r 2^{64} \rfloor / 2^{64} \le r`, and both directions of the subsampled Gaussian's privacy
-loss grow with the rate, so that accounting at :math:`r` covers it; integers below a bound are drawn by
-rejection and permutations by sorting words without ties, so both are exactly uniform. The draws never look
-at a record, only at the public number of records. The proof is in docs/proofs/gate.md.
+loss grow with the rate, so that accounting at :math:`r` covers it; below `GAPS_BELOW` the gaps between the
+rows drawn are drawn instead of a coin a row (`gaps`), with the exact law that coins of probability :math:`r`
+give, so that a step costs what its rows cost, however many records there are; integers below a bound are
+drawn by rejection and permutations by sorting words without ties, so both are exactly uniform. The draws
+never look at a record, only at the public number of records. The proof is in docs/proofs/gate.md.
 """
 
 import math
@@ -19,13 +21,22 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
 
+import mpmath
 import numpy as np
 from numpy.typing import NDArray
 
 from dpsep.privacy.noise import WordStream
 
+GAPS_BELOW = 1 / 16
+"""Rate below which Poisson sampling draws gaps; above it a coin a row costs no more."""
+MOST_RECORDS = 1 << 44
+"""Most records whose row numbers can be drawn."""
+RowNumbers = NDArray[np.int64] | range
+"""Rows of a step, in rising order."""
+
 _CHUNK = 1 << 18
 _WORD = 1 << 64
+_LOG_ERROR = 2.0**-48  # of a computed logarithm x and of its quotient, in units of max(1, |x|)
 
 
 class Sampler(ABC):
@@ -36,7 +47,7 @@ class Sampler(ABC):
         self._n_records = n_records
 
     @abstractmethod
-    def next(self) -> NDArray[np.int64]:
+    def next(self) -> RowNumbers:
         """Return the rows of the next step, each at most once."""
 
     def __repr__(self) -> str:
@@ -75,8 +86,8 @@ class Sampling(ABC):
     @abstractmethod
     def check(self, n_records: int) -> None:
         """Raise ValueError where the scheme does not fit this number of records."""
-        if n_records < 1:
-            raise ValueError(f"n_records must be at least 1, not {n_records}.")
+        if not 1 <= n_records <= MOST_RECORDS:
+            raise ValueError(f"n_records must be at least 1 and at most 2^44, not {n_records}.")
 
     @abstractmethod
     def expected_batch(self, n_records: int) -> float:
@@ -105,7 +116,8 @@ class PoissonSampling(Sampling):
     Parameters
     ----------
     rate
-        In (0, 1]. The realised probability is ``rate`` rounded down to a multiple of 2^-64.
+        In (0, 1]. From `GAPS_BELOW` on the realised probability is ``rate`` rounded down to a multiple of
+        2^-64.
 
     Examples
     --------
@@ -234,11 +246,27 @@ class ShuffledEpochs(_Sized):
 class _PoissonSampler(Sampler):
     def __init__(self, stream: WordStream, n_records: int, rate: float) -> None:
         super().__init__(stream, n_records)
+        self._rate = rate
         self._threshold = math.floor(Fraction(rate) * _WORD)
 
-    def next(self) -> NDArray[np.int64]:
+    def next(self) -> RowNumbers:
         if self._threshold == _WORD:
-            return np.arange(self._n_records, dtype=np.int64)
+            return range(self._n_records)
+        return self._by_gaps() if self._rate < GAPS_BELOW else self._by_coins()
+
+    def _by_gaps(self) -> NDArray[np.int64]:
+        last, rows = -1, [np.empty(0, np.int64)]
+        while last < self._n_records:
+            left = self._rate * (self._n_records - last)
+            count = min(_CHUNK, math.ceil(left + 4.0 * math.sqrt(left)) + 8)
+            # A gap beyond the table ends it, whatever its length.
+            skipped = np.minimum(gaps(self._stream, self._rate, count), self._n_records).astype(np.int64)
+            drawn = last + np.cumsum(skipped + 1)
+            last = int(drawn[-1])
+            rows.append(drawn[drawn < self._n_records])
+        return np.concatenate(rows)
+
+    def _by_coins(self) -> NDArray[np.int64]:
         rows = []
         for start in range(0, self._n_records, _CHUNK):
             words = self._stream.words(min(_CHUNK, self._n_records - start))
@@ -247,8 +275,8 @@ class _PoissonSampler(Sampler):
 
 
 class _FullSampler(Sampler):
-    def next(self) -> NDArray[np.int64]:
-        return np.arange(self._n_records, dtype=np.int64)
+    def next(self) -> RowNumbers:
+        return range(self._n_records)
 
 
 class _FixedSizeSampler(Sampler):
@@ -279,6 +307,62 @@ class _ShuffledSampler(Sampler):
             self._rest = permutation(self._stream, self._n_records)
         rows, self._rest = self._rest[: self._size], self._rest[self._size :]
         return np.sort(rows)
+
+
+def gaps(stream: WordStream, rate: float, count: int) -> NDArray[np.float64]:
+    r"""Draw how many coins of probability ``rate`` fail before the next one that does not, exactly.
+
+    For :math:`U` uniform on (0, 1), :math:`G = \lfloor \log U / \log(1 - r) \rfloor` has
+    :math:`P(G \ge g) = P(U \le (1 - r)^g) = (1 - r)^g`. A word gives :math:`U` to 64 bits and doubles give
+    the quotient with a known error; where that leaves two integers possible, more bits of the same :math:`U`
+    are read and the quotient is computed in multiple precision.
+
+    Parameters
+    ----------
+    stream
+        Source of words; one word a draw, and more for the few draws that need refining.
+    rate
+        In (0, 1), taken as an exact real number.
+    count
+        How many to draw.
+
+    Returns
+    -------
+    Whole numbers, as doubles; those beyond 2^52 are lower bounds, longer than any table.
+    """
+    words = stream.words(count)
+    # k = 0 is never decided here; one stands in for it so that no logarithm is infinite.
+    upper = np.maximum(words, np.uint64(1)).astype(np.float64)
+    exponent = math.log1p(-rate)
+    log = np.log((upper + 0.5) * 2.0**-64)
+    place = log / exponent
+    # Unread bits move log U by at most 1/k; the word's own rounding is within the logarithm's error.
+    error = (_LOG_ERROR * np.maximum(1.0, np.abs(log)) + 1.0 / upper) / -exponent
+    low, high = np.floor(np.maximum(place - error, 0.0)), np.floor(place + error)
+    undecided = (words == 0) | ((low != high) & (low < 2.0**52))
+    for index in np.flatnonzero(undecided):
+        low[index] = _exact_gap(stream, rate, int(words[index]))
+    return low
+
+
+def _exact_gap(stream: WordStream, rate: float, word: int) -> float:
+    """Read further bits of one uniform number until its gap is certain."""
+    bits = 64
+    while bits < 64 * 64:
+        word, bits = (word << 64) + int(stream.words(1)[0]), bits + 64
+        # Both logarithms lose as many bits as they have leading zeros: room for a rate of 2^-64 and more.
+        with mpmath.workprec(bits + 256):
+            exponent = mpmath.log1p(-mpmath.mpf(rate))
+            ends = [mpmath.log(mpmath.mpf(end) / (1 << bits)) for end in (word, word + 1) if end]
+            if len(ends) == 2:
+                slack = mpmath.mpf(2) ** -(bits + 64)
+                most, least = (
+                    int(mpmath.floor(end / exponent + sign * slack))
+                    for end, sign in zip(ends, (1, -1), strict=True)
+                )
+                if most == least:
+                    return float(min(most, 1 << 53))
+    raise RuntimeError("the random stream repeats itself: the operating system's generator is at fault.")
 
 
 def uniform_integers(stream: WordStream, bound: int, count: int) -> NDArray[np.int64]:

@@ -24,7 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsep.privacy.gate import Gate, Permit, Records
+from dpsep.privacy.gate import Permit, Records, make_gate
 from dpsep.privacy.grid import Block
 from dpsep.privacy.mechanism import Mechanism
 from dpsep.privacy.noise import WordStream
@@ -142,7 +142,7 @@ def _histogram(
 ) -> tuple[Array, float]:
     """One release of the joint histogram, as shares of the records, and the noise of a share."""
     block = Block("counts", columns, math.sqrt(columns), kind="count", bins=contribution.bins)
-    gate = Gate(records, mechanism, [block], contribution, permit, stream=stream)
+    gate = make_gate(records, mechanism, [block], contribution, permit, stream=stream)
     released = gate.release(public)["counts"]
     return released / gate.expected_batch, gate.deviations["counts"] / gate.expected_batch
 
