@@ -1,13 +1,15 @@
 """Tables in, their declared structure, and the data sets of the paper by name.
 
 `read_table` reads a file, a `Schema` declares what is public of it, `encode` makes a design matrix of the
-two, and `check_table` looks for what is wrong with the values, for the owner's eyes only. `load_uci`,
+two, and `check_table` looks for what is wrong with the values, for the owner's eyes only. `scan` opens a
+table that is larger than memory. `load_uci`,
 `splits` and `load_adult` give the public data sets of the paper and of the benchmarks.
 """
 
 from dpsep.data.check import Finding, check_table, render_findings
 from dpsep.data.fetch import DataError
 from dpsep.data.frames import TableError, as_frame
+from dpsep.data.large import LargeTable, scan
 from dpsep.data.registry import UCI, UCI_NAMES, load_adult, load_uci, splits
 from dpsep.data.schema import (
     ADULT_SCHEMA,
@@ -27,6 +29,7 @@ __all__ = [
     "Column",
     "DataError",
     "Finding",
+    "LargeTable",
     "Schema",
     "SchemaError",
     "TableError",
@@ -42,5 +45,6 @@ __all__ = [
     "read_structure",
     "read_table",
     "render_findings",
+    "scan",
     "splits",
 ]

@@ -26,6 +26,7 @@ from dpsep.data.check import Finding, check_table, render_findings
 from dpsep.data.declare import Schema
 from dpsep.data.files import FORMATS, Source, find_source, read_stored, stored_types
 from dpsep.data.frames import TableError, as_frame, is_pandas, refuse_duplicates, unknown_column
+from dpsep.data.large import LargeColumns
 from dpsep.data.text import csv_layout, read_csv
 
 __all__ = [
@@ -121,6 +122,8 @@ def check_types(X: Any) -> None:
     """
     if isinstance(X, pl.LazyFrame):
         _refuse_types(list(X.collect_schema().items()))
+    elif isinstance(X, LargeColumns):
+        _refuse_types(X.types)
     elif isinstance(X, pa.Table):
         refuse_duplicates(X.column_names, "X")
         empty = pl.DataFrame(pl.from_arrow(X.schema.empty_table()))
@@ -160,6 +163,8 @@ def as_matrix(X: Any) -> tuple[NDArray[np.float64], list[str] | None]:
            [2. , nan]]), ['a', 'b'])
     """
     check_types(X)
+    if isinstance(X, LargeColumns):
+        X = X.read(slice(None))  # all of it: whoever asks for a matrix gets one
     if isinstance(X, pl.LazyFrame | pa.Table):
         X = as_frame(X)
     if isinstance(X, pl.DataFrame):

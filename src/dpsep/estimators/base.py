@@ -12,8 +12,9 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsep.data import as_matrix
 from dpsep.estimators import other_methods
+from dpsep.estimators.charged import Spend
+from dpsep.estimators.large import records_of
 from dpsep.estimators.posterior import Posterior, to_original
 from dpsep.estimators.predictive import LinearDraws
 from dpsep.estimators.private import statement_of
@@ -28,6 +29,7 @@ from dpsep.estimators.structure import (
     declared_scaling,
     structure_of,
 )
+from dpsep.privacy.gate import Records
 from dpsep.privacy.mechanism import Relation
 from dpsep.privacy.scaling import Scaling
 from dpsep.theory.weights import REACH, SPARE
@@ -70,8 +72,9 @@ class LinearWeights(LinearDraws):
     noise_aware
         Whether the posterior is widened by the known noise of privacy.
     ledger
-        A `dpsep.Ledger`, or the path of one; the fit is charged to it before a record is read. A search fits
-        many times: with a ledger every fit of it is charged, without one a warning says what they cost.
+        A `dpsep.Ledger`, or the path or URL of one; the fit is charged to it before a record is read. A
+        search fits many times: with a ledger every fit of it is charged, without one a warning says what they
+        cost.
     checkpoint
         A folder for released vectors, so that a run that died can be resumed by fitting again. One folder
         a fit: with that of a finished run its releases are used again; none is made and nothing is charged.
@@ -132,7 +135,8 @@ class LinearWeights(LinearDraws):
         Parameters
         ----------
         X
-            Features: a NumPy array, a pandas or polars frame.
+            Features: a NumPy array, a pandas, polars or Arrow table, or columns of a table that is larger
+            than memory (`dpsep.data.scan`).
         y
             Target, one value a row.
         on_step
@@ -144,21 +148,14 @@ class LinearWeights(LinearDraws):
         task = self._task(shape)
         self._keep_names(shape)
         if self.private:
-            result, spend = fit_private(
-                task,
-                lambda: self._records(X, y),
-                **self._budget(),
-                natural=self._natural(),
-                on_step=on_step,
-            )
+            spend = self._fit_private(task, lambda: self._records(X, y), on_step)
             self.privacy_: PrivacyStatement | None = statement_of(spend, leaks)
         else:
             check_cells(X)
             records = self._records(X, y)
             self._check_records(*records)
-            result = self._fit_open(task, records)
+            self._keep(self._fit_open(task, records))
             self.privacy_ = None
-        self._keep(result)
         return self
 
     def log_predictive_density(self, X: Any, y: Any) -> Array:
@@ -224,8 +221,22 @@ class LinearWeights(LinearDraws):
             return None
         return float(self.clip)
 
-    def _records(self, X: Any, y: Any) -> tuple[Array, Array]:
-        return as_matrix(X)[0], self._target(y)
+    def _records(self, X: Any, y: Any) -> Records:
+        return records_of(X, y, self._target)
+
+    def _fit_private(
+        self,
+        task: Task,
+        records: Callable[[], Records],
+        on_step: Callable[[int, int], None] | None,
+        **changes: Any,
+    ) -> Spend:
+        """Fit records that are here, or at the sites of a federation, and keep the result."""
+        result, spend = fit_private(
+            task, records, **self._budget() | changes, natural=self._natural(), on_step=on_step
+        )
+        self._keep(result)
+        return spend
 
     def _fit_open(self, task: Task, records: tuple[Array, Array]) -> Result:
         if self.method != "sep" or self.update == "natural":

@@ -4,13 +4,19 @@
 are not private.
 """
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 from dpsep.estimators.charged import Run, private_scaling_of
+from dpsep.estimators.large import pieces
 from dpsep.models.glm import Columns
 from dpsep.privacy.gate import Records
+from dpsep.privacy.rows import Part
 from dpsep.privacy.scaling import Scaling
+
+Array = NDArray[np.float64]
 
 
 def several(scaling: Scaling) -> Columns:
@@ -55,13 +61,35 @@ def through_zero(columns: Columns) -> Columns:
     return Columns(columns.low, columns.high, 0.0 * centre, np.where(size > 0, size, 1.0))  # pyright: ignore[reportArgumentType]
 
 
-def own_scaling(values: NDArray[np.floating]) -> Scaling:
+def own_scaling(values: Any) -> Scaling:
     """Mean and standard deviation of the data itself; for fits that are not private."""
+    if isinstance(values, Part):
+        return _own_scaling_by_pieces(values)
     with np.errstate(invalid="ignore", over="ignore"):
         finite = np.where(np.isfinite(values), values, np.nan)
         usable = np.isfinite(finite).any(axis=0)
         centre = np.where(usable, np.nanmean(np.where(usable, finite, 0.0), axis=0), 0.0)
         scale = np.nanstd(np.where(usable, finite, 0.0), axis=0)
+    return _around(centre, scale)
+
+
+def _own_scaling_by_pieces(values: Part) -> Scaling:
+    """Do the same in two passes over a table that is not in memory."""
+    columns = values.shape[1] if values.ndim == 2 else 1
+    count, total, squares = np.zeros((3, columns))
+    for piece in pieces(values):
+        cells = piece.reshape(len(piece), columns)
+        count += np.isfinite(cells).sum(axis=0)
+        total += np.where(np.isfinite(cells), cells, 0.0).sum(axis=0)
+    centre = total / np.maximum(count, 1)
+    for piece in pieces(values):
+        cells = piece.reshape(len(piece), columns)
+        squares += (np.where(np.isfinite(cells), cells - centre, 0.0) ** 2).sum(axis=0)
+    return _around(centre, np.sqrt(squares / np.maximum(count, 1)))
+
+
+def _around(centre: Array, scale: Array) -> Scaling:
+    """Scaling without bounds; a column that does not vary keeps its scale."""
     tiny = scale <= 1e-12 * np.maximum(1.0, np.abs(centre))
     scale = np.where(tiny | ~np.isfinite(scale), 1.0, scale)
     return Scaling(centre, scale, np.full_like(centre, -np.inf), np.full_like(centre, np.inf))

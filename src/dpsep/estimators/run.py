@@ -30,6 +30,7 @@ from dpsep.privacy.grid import Block
 from dpsep.privacy.ledger import Ledger
 from dpsep.privacy.mechanism import Relation, Schedule
 from dpsep.privacy.open_gate import OpenGate
+from dpsep.privacy.rows import Part
 from dpsep.privacy.sampling import Sampling
 from dpsep.privacy.scaling import Scaling
 from dpsep.theory.weights import HIDDEN, Plan, precision_noise, weights_blocks, weights_plan, weights_schedule
@@ -205,7 +206,8 @@ def fit_open(task: Task, records: Records, *, max_iter: int, tolerance: float) -
 def columns_of(task: Task, records: Records) -> tuple[Columns, Columns]:
     """Maps of the columns for a fit without privacy: declared, or from the data itself."""
     features = task.feature_scaling or own_scaling(records[0])
-    outcome = task.outcome_scaling or own_scaling(records[1][:, None])
+    answers = records[1] if isinstance(records[1], Part) else records[1][:, None]
+    outcome = task.outcome_scaling or own_scaling(answers)
     if task.intercept:
         return several(features), single(outcome)
     return through_zero(several(features)), through_zero(single(outcome))

@@ -18,7 +18,9 @@ from sklearn.utils import assert_all_finite
 from sklearn.utils.multiclass import check_classification_targets
 
 from dpsep.data import TableError, as_matrix, check_types
+from dpsep.data.large import LargeColumn
 from dpsep.data.table import quiet
+from dpsep.estimators.large import pieces
 from dpsep.estimators.upstream import label_coder
 from dpsep.privacy.leaks import undeclared_classes, warn_leak
 from dpsep.privacy.scaling import Scaling, within
@@ -106,11 +108,11 @@ def table_shape(X: Any) -> tuple[int, int]:
     return int(shape[0]), int(shape[1])
 
 
-def check_finite(X: Array, y: Array) -> None:
+def check_finite(X: Any, y: Any) -> None:
     """Refuse bad cells, as scikit-learn does; for fits without privacy only."""
-    if not np.isfinite(X).all():
+    if not all(np.isfinite(piece).all() for piece in pieces(X)):
         raise ValueError("Input X contains NaN or infinity; a fit without privacy needs finite cells.")
-    if not np.isfinite(y).all():
+    if not all(np.isfinite(piece).all() for piece in pieces(y)):
         raise ValueError("Input y contains NaN, infinity or an undeclared label.")
 
 
@@ -194,6 +196,11 @@ def no_scaling(columns: int) -> Scaling:
 
 def declared_classes(classes: Any, y: Any, *, private: bool, strict: bool) -> NDArray[Any]:
     """Return the two classes, declared or (a leak under privacy) read off the target."""
+    if classes is None and isinstance(y, LargeColumn):
+        raise ValueError(
+            "the classes of a large table's target are not declared, and would be known only after reading "
+            "all of it; declare them with classes=."
+        )
     if classes is None:
         if private:
             warn_leak(undeclared_classes(), strict=strict)
@@ -282,7 +289,7 @@ def numbers(y: Any) -> Array:
 def check_numbers(y: Any) -> None:
     """Refuse a target whose declared type is not numeric, before anything is charged or read."""
     column = _column(y)
-    if isinstance(column, pa.Array | pa.ChunkedArray):
+    if isinstance(column, pa.Array | pa.ChunkedArray | LargeColumn):
         kinds = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_boolean)
         good, name = any(kind(column.type) for kind in (*kinds, pa.types.is_null)), str(column.type)
     elif isinstance(column, pl.Series):
@@ -310,7 +317,7 @@ def is_known(y: Any) -> bool:
     at each of them.
     """
     column = _column(y)
-    known = (np.ndarray, pl.Series, pa.Array, pa.ChunkedArray, list, tuple)
+    known = (np.ndarray, pl.Series, pa.Array, pa.ChunkedArray, list, tuple, LargeColumn)
     return isinstance(column, known) or _of_pandas(column) or _declares(column)
 
 

@@ -315,7 +315,8 @@ class Reader:
         made = (partial(self._pad, part if every_row else np.asarray(rows[part])) for part in mine)
         padded: Any = (job() for job in made) if in_memory(self._records) else Ahead(made, READ_AHEAD)
         # Every row takes part (full batch): the chunks are the same at every step, and kept if there is room.
-        keep = every_row and size_of(self._records) <= _room_to_keep(devices[0])
+        room = min(_room_to_keep(devices[0]), *(_allowed(array) for array in self._records))
+        keep = every_row and size_of(self._records) <= room
         kept = []
         for number, chunk in enumerate(padded):
             place = number % len(devices)
@@ -343,6 +344,11 @@ def local_devices() -> list[Any]:
     if chosen is not None and not isinstance(chosen, str):
         return [chosen]
     return jax.local_devices()
+
+
+def _allowed(array: Any) -> float:
+    """Bytes of chunks that the source of an array lets stay: half of what it may hold."""
+    return getattr(array.source, "memory", math.inf) / 2 if isinstance(array, Part) else math.inf
 
 
 def _room_to_keep(device: Any) -> int:
