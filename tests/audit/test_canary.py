@@ -12,7 +12,7 @@ from dpsep.audit import canary_audit, membership_audit, one_run_audit
 from dpsep.audit.canary import crafted, trials
 from dpsep.audit.laws import noise_findings, sampling_findings, steps_of
 from dpsep.audit.targets import Target, targets, trials_for
-from dpsep.privacy import gate, grid
+from dpsep.privacy import gate, grid, reader
 from dpsep.privacy.gaussian import gaussian_mu
 from dpsep.privacy.grid import Block
 from dpsep.privacy.ledger import Ledger
@@ -104,14 +104,14 @@ def test_canaries_see_a_clip_that_is_another_one(broken: str, monkeypatch: pytes
         monkeypatch.setattr(grid, "_to_grid", by_coordinate)
         monkeypatch.setattr(grid, "_passes", lambda block, rows, finite: finite)
     else:
-        calls, chunk_sums = [], gate.chunk_sums
+        calls, chunk_sums = [], reader.chunk_sums
 
         def doubled(*arguments: Any) -> Any:
             calls.append(1)
             return tuple((1 + (len(calls) > 200)) * part for part in chunk_sums(*arguments))
 
-        monkeypatch.setattr(gate, "chunk_sums", doubled)
-    monkeypatch.setattr(gate, "_check_device", lambda *_: None)
+        monkeypatch.setattr(reader, "chunk_sums", doubled)
+    monkeypatch.setattr(reader, "_check_device", lambda *_: None)
     compiled: tuple[Any, ...] = (grid.chunk_rows, grid.chunk_sums)
     for function in compiled:
         function.clear_cache()

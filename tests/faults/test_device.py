@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpsep import Ledger
-from dpsep.privacy import gate
+from dpsep.privacy import reader
 from dpsep.privacy.checkpoint import Checkpoint
 from dpsep.privacy.gate import DeviceError, Reader
 from dpsep.privacy.grid import FLAT_UNITS, OUTER_UNITS, Block
@@ -56,7 +56,7 @@ def spoiled(
     monkeypatch: pytest.MonkeyPatch, change: Callable[[float], float], block: int = 0, call: int = 1
 ) -> None:
     """From this call on the device returns rubbish in the first number of a block."""
-    sums, calls = gate.chunk_sums, [0]
+    sums, calls = reader.chunk_sums, [0]
 
     def wrong(*arguments: Any) -> Any:
         calls[0] += 1
@@ -65,7 +65,7 @@ def spoiled(
             totals[block].flat[0] = change(totals[block].flat[0])
         return tuple(totals)
 
-    monkeypatch.setattr(gate, "chunk_sums", wrong)
+    monkeypatch.setattr(reader, "chunk_sums", wrong)
 
 
 @pytest.mark.parametrize("block", range(3), ids=[block.kind for block in BLOCKS])
@@ -91,7 +91,7 @@ def test_rows_that_all_lie_on_the_bound_are_summed(monkeypatch: pytest.MonkeyPat
     outer = np.tile([float(OUTER_UNITS), 0.0], (ROWS, 1))
     fine = np.ones(ROWS, bool)
     on_the_bound = ((flat, fine), (outer, fine), (np.zeros((ROWS, 2)), fine))
-    monkeypatch.setattr(gate, "chunk_rows", lambda *_: on_the_bound)
+    monkeypatch.setattr(reader, "chunk_rows", lambda *_: on_the_bound)
     sums = Reader(records(), ROWS).sums(Parts(), BLOCKS, ONE, np.arange(ROWS))
     assert sums[0].tolist() == [-ROWS * FLAT_UNITS, 0, 0]
     assert sums[1].tolist() == [ROWS * OUTER_UNITS**2, 0, 0]
@@ -99,13 +99,13 @@ def test_rows_that_all_lie_on_the_bound_are_summed(monkeypatch: pytest.MonkeyPat
 
 
 def test_rows_that_a_device_returns_as_nan_contribute_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = gate.chunk_rows
+    rows = reader.chunk_rows
 
     def wrong(*arguments: Any) -> Any:
         first, *rest = rows(*arguments)
         return ((np.array(first[0]) * math.nan, first[1]), *rest)
 
-    monkeypatch.setattr(gate, "chunk_rows", wrong)
+    monkeypatch.setattr(reader, "chunk_rows", wrong)
     for total in Reader(records(), ROWS).sums(Parts(), BLOCKS, ONE, np.arange(ROWS)):
         assert not total.any()
 
@@ -155,7 +155,7 @@ def test_a_fit_that_runs_out_of_memory_keeps_its_charge_and_goes_on_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: Callable[..., None]
 ) -> None:
     def fault(patch: pytest.MonkeyPatch) -> None:
-        sums, calls = gate.chunk_sums, [0]
+        sums, calls = reader.chunk_sums, [0]
 
         def wrong(*arguments: Any) -> Any:
             calls[0] += 1
@@ -163,7 +163,7 @@ def test_a_fit_that_runs_out_of_memory_keeps_its_charge_and_goes_on_later(
                 failure()
             return sums(*arguments)
 
-        patch.setattr(gate, "chunk_sums", wrong)
+        patch.setattr(reader, "chunk_sums", wrong)
 
     fails_and_goes_on(tmp_path, monkeypatch, fault, (MemoryError, jax.errors.JaxRuntimeError))
 

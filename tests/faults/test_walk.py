@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import pytest
 
-from dpsep.privacy import gate
+from dpsep.privacy import reader
 from dpsep.privacy.checkpoint import Checkpoint, CheckpointError, WriteError
 from dpsep.privacy.ledger import Ledger, LedgerError, Receipt
 
@@ -41,7 +41,7 @@ class Walk:
         self.receipts: list[Receipt] = []
         self.struck: Counter[str] = Counter()
         self.run, self.finished, self.refused = 0, 0, 0
-        charge, sums = Ledger.charge, gate.chunk_sums
+        charge, sums = Ledger.charge, reader.chunk_sums
         self.memory = 10**9
 
         def told(ledger: Ledger, run: str, **content: Any) -> Receipt:
@@ -56,7 +56,7 @@ class Walk:
             return sums(*arguments)
 
         monkeypatch.setattr(Ledger, "charge", told)
-        monkeypatch.setattr(gate, "chunk_sums", short_of_memory)
+        monkeypatch.setattr(reader, "chunk_sums", short_of_memory)
 
     def live(self, fault: str) -> None:
         """Begin or resume the run of this time, let a fault strike it, and look at the books."""

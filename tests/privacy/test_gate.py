@@ -12,13 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpsep.privacy.gate import CAPACITY, Gate, NotCharged, Reader, authorise, check_blocks
+from dpsep.privacy.gate import Gate, NotCharged, Reader, authorise, check_blocks
 from dpsep.privacy.grid import FLAT_UNITS, Block
 from dpsep.privacy.leaks import PrivacyLeakError, PrivacyLeakWarning
 from dpsep.privacy.ledger import Ledger, OverBudget
 from dpsep.privacy.mechanism import Mechanism, Schedule
 from dpsep.privacy.noise import SecureStream, SeededStream
 from dpsep.privacy.permit import authorise_again
+from dpsep.privacy.reader import CAPACITY
 from dpsep.privacy.sampling import FullBatch, ShuffledEpochs
 
 from .gate_help import BLOCKS, FLAT, Parts, gate_for, mechanism, permit_for, poisson, vectors

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dpsep.privacy import gate, grid
+from dpsep.privacy import grid, reader
 from dpsep.privacy.gate import Gate, Reader, capacity_of, check_blocks
 from dpsep.privacy.grid import Block
 from dpsep.privacy.leaks import PrivacyLeakWarning
@@ -91,14 +91,35 @@ def test_shares_sum_to_one_but_for_their_rounding() -> None:
 def test_a_chunk_holds_what_suits_the_device_and_fewer_wide_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     wide = Block("b", 2**21 - 5, 1.0)
     count = Block("c", 2**22, 2.0**11, 1.0, "count", 2)  # a count row is written as its bins, not as ones
-    assert capacity_of(FLAT) == gate.CAPACITY == 2048
+    assert capacity_of(FLAT) == reader.CAPACITY == 2048
     assert capacity_of((wide,)) == 16  # 2^25 numbers over the width, in eights
     assert capacity_of((wide, wide)) == capacity_of((Block("b", 2**30, 1.0),)) == 8
     assert capacity_of((Block("b", 2**15 + 1, 1.0),)) == 1016
     assert capacity_of((count,)) == 2048
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    assert capacity_of(FLAT) == gate.ACCELERATOR_CAPACITY == 65536
+    assert capacity_of(FLAT) == reader.ACCELERATOR_CAPACITY == 2**20
     assert capacity_of((Block("b", 2**10, 1.0),)) == 2**15
+
+
+def test_a_device_short_of_memory_gets_smaller_chunks_and_the_sum_is_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rows, honest, sizes = vectors(5000, 3), reader.chunk_sums, []
+    (wanted,) = Reader((rows,), 2048).sums(Parts(), FLAT, ONE, np.arange(5000))
+
+    def short(blocks: Any, parts: Any) -> Any:
+        sizes.append(len(parts[0][0]))
+        if sizes[-1] > 600:
+            raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory.")
+        return honest(blocks, parts)
+
+    monkeypatch.setattr(reader, "chunk_sums", short)
+    short_of_memory = Reader((rows,), 2048)
+    assert short_of_memory.sums(Parts(), FLAT, ONE, np.arange(5000))[0].tolist() == wanted.tolist()
+    assert sizes == [2048, 1024, *([512] * 10)]
+    monkeypatch.setattr(reader, "LEAST_CAPACITY", 1024)
+    with pytest.raises(jax.errors.JaxRuntimeError):
+        Reader((rows,), 2048).sums(Parts(), FLAT, ONE, np.arange(5000))
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import threading
 import numpy as np
 import pytest
 
-from dpsep.privacy import gate
+from dpsep.privacy import reader
 from dpsep.privacy.gate import Reader
 from dpsep.privacy.grid import Block
 from dpsep.privacy.rows import Ahead, Part, fetch, in_memory, size_of
@@ -55,22 +55,22 @@ def test_a_source_is_read_once_for_all_of_its_arrays():
 def test_sums_are_those_of_arrays_in_memory_and_rows_are_read_beside_the_computation(rows):
     source = Kept(table())
     (wanted,) = Reader((table(),), 512).sums(Parts(), FLAT, ONE, rows)
-    reader = Reader(source.records(), 512)
-    assert reader.sums(Parts(), FLAT, ONE, rows)[0].tolist() == wanted.tolist()
+    on_disk = Reader(source.records(), 512)
+    assert on_disk.sums(Parts(), FLAT, ONE, rows)[0].tolist() == wanted.tolist()
     assert {name.startswith("dpsep-rows") for _, _, name in source.reads} == {True}
-    assert reader.sums(Parts(), FLAT, ONE, rows)[0].tolist() == wanted.tolist()
+    assert on_disk.sums(Parts(), FLAT, ONE, rows)[0].tolist() == wanted.tolist()
 
 
 def test_a_table_beyond_the_room_for_it_is_read_anew_at_every_release(monkeypatch):
     source = Kept(table())
-    reader = Reader(source.records(), 512)
-    reader.sums(Parts(), FLAT, ONE, range(5000))
-    reader.sums(Parts(), FLAT, ONE, range(5000))
+    table_reader = Reader(source.records(), 512)
+    table_reader.sums(Parts(), FLAT, ONE, range(5000))
+    table_reader.sums(Parts(), FLAT, ONE, range(5000))
     assert len(source.reads) == 10  # kept: it is small
-    monkeypatch.setattr(gate, "KEPT_BYTES", size_of(source.records()) - 1)
-    reader = Reader(source.records(), 512)
-    reader.sums(Parts(), FLAT, ONE, range(5000))
-    reader.sums(Parts(), FLAT, ONE, range(5000))
+    monkeypatch.setattr(reader, "KEPT_BYTES", size_of(source.records()) - 1)
+    table_reader = Reader(source.records(), 512)
+    table_reader.sums(Parts(), FLAT, ONE, range(5000))
+    table_reader.sums(Parts(), FLAT, ONE, range(5000))
     assert len(source.reads) == 30
 
 

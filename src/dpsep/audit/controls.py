@@ -29,7 +29,7 @@ from dpsep.audit.neighbours import neighbours_of
 from dpsep.audit.replay import record, replay
 from dpsep.estimators import LinearRegression, ProbitRegression
 from dpsep.estimators.resume import KeptGate
-from dpsep.privacy import gate, grid, noise
+from dpsep.privacy import gate, grid, noise, reader
 from dpsep.privacy.sampling import PoissonSampling, ShuffledEpochs
 
 Array = NDArray[np.float64]
@@ -183,12 +183,12 @@ def _half_the_noise() -> Iterator[type[Any]]:
 
 @contextmanager
 def _twice_the_sensitivity() -> Iterator[type[Any]]:
-    chunk_sums = gate.chunk_sums
+    chunk_sums = reader.chunk_sums
 
     def doubled(*arguments: Any) -> Any:
         return tuple(2 * part for part in chunk_sums(*arguments))
 
-    with mock.patch.object(gate, "chunk_sums", doubled):
+    with mock.patch.object(reader, "chunk_sums", doubled):
         yield LinearRegression
 
 
@@ -202,7 +202,7 @@ def _no_clip() -> Iterator[type[Any]]:
     with (
         mock.patch.object(grid, "_to_grid", as_it_comes),
         mock.patch.object(grid, "_passes", lambda block, rows, finite: finite),
-        mock.patch.object(gate, "_check_device", return_value=None),
+        mock.patch.object(reader, "_check_device", return_value=None),
     ):
         yield LinearRegression
 
@@ -225,21 +225,16 @@ def _shuffled_as_poisson() -> Iterator[type[Any]]:
 
 @contextmanager
 def _realised_batch() -> Iterator[type[Any]]:
-    sums, released = gate.Reader.sums, KeptGate.release
+    sums = gate.Reader.sums
     sizes: list[int] = []
 
     def counted(self: Any, contribution: Any, blocks: Any, public: Any, rows: Any) -> Any:
         sizes.append(max(1, len(rows)))
         return sums(self, contribution, blocks, public, rows)
 
-    def told(self: Any, public: Any) -> Any:
-        found = released(self, public)
-        self.expected_batch = float(sizes[-1])
-        return found
-
     with (
         mock.patch.object(gate.Reader, "sums", counted),
-        mock.patch.object(KeptGate, "release", told),
+        mock.patch.object(KeptGate, "expected_batch", property(lambda self: float(sizes[-1]))),
     ):
         yield ProbitRegression
 

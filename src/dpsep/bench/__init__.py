@@ -3,8 +3,8 @@
 `run` is what ``dpsep bench`` calls. The cases are ``adult`` and ``linear`` (accuracy on public tables),
 ``cost`` (time, compilations, memory), ``coverage`` (do intervals hold the truth as often as they say),
 ``mixture`` (growth, accuracy and coverage of mixtures, on made data), ``network`` (records a second) and
-``year`` (a network on a made table of the paper's largest shape), ``noise`` (draws a second), and
-``plan`` (the planner's forecasts against fits).
+``year`` (a network on a made table of the paper's largest shape), ``noise`` (draws a second), ``plan``
+(the planner's forecasts against fits), and ``scale`` (sampling, tables on a disk, devices, processes).
 Tables come from ``$DPSEP_DATA`` or the download cache; rows whose table cannot be had say that they were
 skipped.
 
@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-CASES = ("adult", "linear", "cost", "coverage", "mixture", "network", "year", "noise", "plan")
+CASES = ("adult", "linear", "cost", "coverage", "mixture", "network", "year", "noise", "plan", "scale")
 """The cases, in the order in which they run."""
 
 
@@ -94,6 +94,10 @@ def _case(name: str) -> Callable[[bool], list[dict[str, Any]]]:
         from dpsep.bench import planning
 
         return planning.planning
+    if name == "scale":
+        from dpsep.bench import scale
+
+        return scale.scale
     from dpsep.bench import accuracy
 
     return accuracy.adult if name == "adult" else accuracy.linear

@@ -28,6 +28,8 @@ that share it and refuses one more than was charged.
 *Unusable records* (a NaN, an infinity, an undeclared label: whatever the contribution marks by a value that
 is not finite) contribute zero to every block. An error would tell on them.
 
+*Sums.* `dpsep.privacy.reader` makes them, chunk by chunk, on as many devices and processes as there are.
+
 *A device at fault.* Sums that no clipped rows can have (not finite, not integers, beyond rows times the clip)
 raise `DeviceError`, after the charge. On a device that computes as it should this cannot happen for any
 records, so that the error tells nothing of them.
@@ -42,27 +44,23 @@ values of records do not.
 """
 
 import math
-from collections import deque
-from collections.abc import Iterator, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Any, Literal
 
-import jax
 import numpy as np
 from numpy.typing import NDArray
 
 from dpsep.privacy import hosts
-from dpsep.privacy.grid import MAX_ROWS, Block, Contribution, chunk_rows, chunk_sums, coordinates_of
+from dpsep.privacy.grid import Block, Contribution
 from dpsep.privacy.leaks import float_noise, warn_leak
 from dpsep.privacy.mechanism import Mechanism
 from dpsep.privacy.noise import MAX_SD, MIN_SD, SecureStream, WordStream, float_gaussian, rounded_gaussian
 from dpsep.privacy.permit import NotCharged, Permit, authorise, describe
-from dpsep.privacy.rows import Ahead, Part, Records, Rows, fetch, in_memory, size_of
+from dpsep.privacy.reader import DeviceError, Reader, capacity_of
+from dpsep.privacy.rows import Part, Records
 from dpsep.privacy.sampling import FullBatch, RowNumbers
 
 __all__ = [
-    "ACCELERATOR_CAPACITY",
-    "CAPACITY",
     "DeviceError",
     "Gate",
     "NotCharged",
@@ -70,27 +68,11 @@ __all__ = [
     "Reader",
     "Records",
     "authorise",
+    "capacity_of",
     "check_blocks",
     "describe",
     "make_gate",
 ]
-
-CAPACITY = 2048
-"""Rows of a compiled chunk on a processor, where a chunk should stay in its cache."""
-ACCELERATOR_CAPACITY = 2**16
-"""Rows of a compiled chunk on an accelerator, where each chunk costs a launch."""
-
-
-CHUNK_NUMBERS = 2**25
-"""Most numbers in the contributions of one chunk."""
-READ_AHEAD = 4
-"""Chunks of a table on a disk that are read ahead."""
-KEPT_BYTES = 2**30
-"""Most bytes of a table that are kept as chunks beside it, on a processor."""
-
-
-class DeviceError(RuntimeError):
-    """The device returned sums that no records can have; what was charged stays spent."""
 
 
 class Gate:
@@ -231,127 +213,5 @@ def check_blocks(mechanism: Mechanism, blocks: Sequence[Block]) -> None:
             )
 
 
-def _check_device(block: Block, total: NDArray[np.float64], rows: int) -> None:
-    """Refuse a chunk's sums that are no integers, or larger than this many clipped rows can make them.
-
-    A device that works never comes here with such sums, whatever the records: `dpsep.privacy.grid` says why.
-    One that does not could return a NaN, and the integer that a NaN is cast to would be released.
-    """
-    if math.isinf(block.clip):
-        return
-    largest = 1 if block.kind == "count" else block.norm_units ** (2 if block.kind == "outer" else 1)
-    smallest = 0 if block.kind == "count" else -rows * largest
-    # A NaN fails every comparison.
-    if not np.all((total >= smallest) & (total <= rows * largest) & (total == np.rint(total))):
-        raise DeviceError(
-            f"the device ({jax.default_backend()}) returned sums that no records can have, whatever is in "
-            "them: it, its memory or its driver is at fault, not the table. This step released nothing; what "
-            "was charged stays spent. Check the device, or run on another one (JAX_PLATFORMS=cpu)."
-        )
-
-
 def _deviation(mechanism: Mechanism, block: Block) -> float:
     return mechanism.sigma * block.clip / math.sqrt(block.share)
-
-
-def capacity_of(blocks: Sequence[Block]) -> int:
-    """Return rows of a chunk: as many as suit the device, fewer where a record's contribution is large."""
-    capacity = CAPACITY if jax.default_backend() == "cpu" else ACCELERATOR_CAPACITY
-    width = sum(1 if block.kind == "count" else block.size for block in blocks)
-    return max(8, min(capacity, CHUNK_NUMBERS // width // 8 * 8))
-
-
-class Reader:
-    """Padded chunks of one compiled shape, and exact sums over them.
-
-    Chunks go to the local devices in turn, and to the processes in turn where there are several
-    (`dpsep.privacy.hosts`): the same rows pass through the same compiled program wherever that is, and their
-    sums are integers, so that neither number shows in the result. Rows of a table that is not in memory are
-    read ahead while devices compute.
-    """
-
-    def __init__(self, records: Records, capacity: int = CAPACITY) -> None:
-        self._records = records
-        self._count = len(records[0])
-        self._capacity = min(capacity, MAX_ROWS, max(8, -(-self._count // 8) * 8))
-        self._whole: list[Any] | None = None
-
-    def sums(
-        self, contribution: Contribution, blocks: tuple[Block, ...], public: Any, rows: RowNumbers
-    ) -> list[NDArray[Any]]:
-        """Sum the clipped contributions of these rows: integers, or floats in a block without a clip."""
-        kinds = [np.float64 if math.isinf(block.clip) else np.int64 for block in blocks]
-        totals = [np.zeros(block.coordinates, kind) for block, kind in zip(blocks, kinds, strict=True)]
-        devices = local_devices()
-        under_way: deque[Any] = deque()
-
-        def add(sums: Any) -> None:
-            for total, block, part, kind in zip(totals, blocks, sums, kinds, strict=True):
-                found = coordinates_of(block, np.asarray(part))
-                _check_device(block, found, self._capacity)
-                total += found.astype(kind)
-
-        # Debugging switches would turn a record's NaN into an error.
-        with jax.enable_x64(True), jax.debug_nans(False), jax.debug_infs(False):
-            public_at = [public] if len(devices) == 1 else [jax.device_put(public, one) for one in devices]
-            for place, chunk in self._chunks(rows, devices):
-                rows_on_grid = chunk_rows(contribution, blocks, public_at[place], chunk)
-                under_way.append(chunk_sums(blocks, rows_on_grid))
-                # Devices compute while the next chunks are made ready.
-                if len(under_way) > len(devices):
-                    add(under_way.popleft())
-            for sums in under_way:
-                add(sums)
-        return hosts.total(totals)
-
-    def _chunks(self, rows: RowNumbers, devices: list[Any]) -> Iterator[tuple[int, Any]]:
-        """Make the chunks that are this process's, each with the number of the device it lies on."""
-        every_row = len(rows) == self._count
-        if every_row and self._whole is not None:
-            yield from self._whole
-            return
-        starts = enumerate(range(0, len(rows), self._capacity))
-        mine = (slice(start, start + self._capacity) for number, start in starts if hosts.turn(number))
-        made = (partial(self._pad, part if every_row else np.asarray(rows[part])) for part in mine)
-        padded: Any = (job() for job in made) if in_memory(self._records) else Ahead(made, READ_AHEAD)
-        # Every row takes part (full batch): the chunks are the same at every step, and kept if there is room.
-        room = min(_room_to_keep(devices[0]), *(_allowed(array) for array in self._records))
-        keep = every_row and size_of(self._records) <= room
-        kept = []
-        for number, chunk in enumerate(padded):
-            place = number % len(devices)
-            if keep or len(devices) > 1:
-                chunk = jax.device_put(chunk, devices[place])
-            if keep:
-                kept.append((place, chunk))
-            yield place, chunk
-        if keep:
-            self._whole = kept
-
-    def _pad(self, rows: Rows) -> tuple[NDArray[np.float64], ...]:
-        chunk = []
-        for part in fetch(self._records, rows):
-            missing = self._capacity - len(part)
-            if missing:
-                part = np.concatenate([part, np.full((missing, *part.shape[1:]), np.nan)])
-            chunk.append(part)
-        return tuple(chunk)
-
-
-def local_devices() -> list[Any]:
-    """Return the devices of this process that chunks go to: all, or the one that JAX was told to use."""
-    chosen = getattr(jax.config, "jax_default_device", None)
-    if chosen is not None and not isinstance(chosen, str):
-        return [chosen]
-    return jax.local_devices()
-
-
-def _allowed(array: Any) -> float:
-    """Bytes of chunks that the source of an array lets stay: half of what it may hold."""
-    return getattr(array.source, "memory", math.inf) / 2 if isinstance(array, Part) else math.inf
-
-
-def _room_to_keep(device: Any) -> int:
-    """Bytes of chunks that may stay on the devices between releases: half of an accelerator's memory."""
-    stats = device.memory_stats() if device.platform != "cpu" else None
-    return int(stats["bytes_limit"]) // 2 if stats and "bytes_limit" in stats else KEPT_BYTES
