@@ -21,7 +21,7 @@ from dpsep.privacy.ledger import (
     Spent,
 )
 
-from .ledger_help import charge
+from .ledger_help import Place, charge
 
 
 @pytest.fixture
@@ -29,8 +29,8 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "survey.ledger"
 
 
-def test_a_release_is_noted_once_and_in_order_for_each_run(path: Path) -> None:
-    ledger = Ledger(path, epsilon=3.0, delta=1e-5, relation="replace-one", unit="patient")
+def test_a_release_is_noted_once_and_in_order_for_each_run(place: Place) -> None:
+    ledger = Ledger(place, epsilon=3.0, delta=1e-5, relation="replace-one", unit="patient")
     for run in "ab":
         charge(ledger, 1.0, run=run, relation="replace-one", unit="patient")
     ledger.begin_release("a", 0)
@@ -51,8 +51,8 @@ def test_a_release_is_noted_once_and_in_order_for_each_run(path: Path) -> None:
     assert ledger.spent() == Spent(2.0, 0.0)
 
 
-def test_a_run_may_end_more_than_once_but_not_before_its_own_charge(path: Path) -> None:
-    ledger = Ledger(path, epsilon=3.0, delta=1e-5)
+def test_a_run_may_end_more_than_once_but_not_before_its_own_charge(place: Place) -> None:
+    ledger = Ledger(place, epsilon=3.0, delta=1e-5)
     charge(ledger, run="a")
     ledger.finish("a", "failed")
     ledger.finish("a", "failed")
@@ -65,8 +65,8 @@ def test_a_run_may_end_more_than_once_but_not_before_its_own_charge(path: Path) 
     assert [row.event for row in ledger.rows()[2:4]] == [{}, {}]
 
 
-def test_receipts_are_checked_by_ledger_number_and_hash(path: Path) -> None:
-    ledger = Ledger(path, epsilon=3.0, delta=1e-5)
+def test_receipts_are_checked_by_ledger_number_and_hash(place: Place) -> None:
+    ledger = Ledger(place, epsilon=3.0, delta=1e-5)
     receipts = [charge(ledger, run=run) for run in "ab"]
     assert ledger.verify(*receipts) == 3
     assert receipts[1] == Receipt(ledger.id, 3, "b", "charge", 1.0, 0.0, ledger.rows()[2].hash)
@@ -150,8 +150,8 @@ def test_the_default_terms_are_zero_out_records_and_points(path: Path) -> None:
         charge(ledger, run=5)  # pyright: ignore[reportArgumentType]
 
 
-def test_what_does_not_fit_says_what_was_spent(path: Path) -> None:
-    ledger = Ledger(path, epsilon=3.0, delta=1e-5)
+def test_what_does_not_fit_says_what_was_spent(place: Place) -> None:
+    ledger = Ledger(place, epsilon=3.0, delta=1e-5)
     charge(ledger, 2.5, 1e-6)
     with pytest.raises(OverBudget, match=r"epsilon 3 and delta 1e-05 in all, 2\.5 and 1e-06 are spent"):
         charge(ledger, 1.0, 0.0)
@@ -171,8 +171,8 @@ def test_floats_are_rounded_to_the_side_that_was_asked_for(value: Fraction) -> N
         assert above == below == float(value)
 
 
-def test_the_event_may_fill_its_room_and_no_more(path: Path) -> None:
-    ledger = Ledger(path, epsilon=3.0, delta=1e-5)
+def test_the_event_may_fill_its_room_and_no_more(place: Place) -> None:
+    ledger = Ledger(place, epsilon=3.0, delta=1e-5)
     room = 65536 - len('{"x":""}')
     charge(ledger, event={"x": "a" * room})
     with pytest.raises(LedgerError, match="65537 characters"):

@@ -13,7 +13,7 @@ import numpy as np
 from tools.fuzz.mutate import damage, odd_value
 from tools.fuzz.trees import change_json
 
-from dpsep.privacy import ledger_file
+from dpsep.privacy import ledger_rows
 
 __all__ = ["change_archive", "change_ledger"]
 
@@ -26,7 +26,7 @@ def change_ledger(rng: random.Random, data: bytes) -> bytes:
         kept = connection.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'").fetchall()
         for name, _ in kept:
             connection.execute(f"DROP TRIGGER {name}")
-        fields = ledger_file.Entry._fields
+        fields = ledger_rows.Entry._fields
         rows = [list(row) for row in connection.execute("SELECT * FROM entries ORDER BY number")]
         row = rng.choice(rows)
         place = rng.randrange(len(fields))
@@ -64,11 +64,11 @@ def _cell(rng: random.Random, old: Any) -> Any:
 
 
 def _rehash(connection: sqlite3.Connection) -> None:
-    previous = ledger_file.GENESIS
+    previous = ledger_rows.GENESIS
     for row in connection.execute("SELECT * FROM entries ORDER BY number").fetchall():
-        entry = ledger_file.Entry(*row)._replace(previous=previous)
+        entry = ledger_rows.Entry(*row)._replace(previous=previous)
         with contextlib.suppress(TypeError, ValueError):
-            previous = ledger_file.entry_hash(entry)
+            previous = ledger_rows.entry_hash(entry)
         change = "UPDATE entries SET previous = ?, hash = ? WHERE number = ?"
         connection.execute(change, (entry.previous, previous, entry.number))
     connection.execute("UPDATE head SET hash = ?", (previous,))

@@ -44,7 +44,8 @@ MEMORY, FILE = 6 << 30, 1 << 28
 """Most bytes of memory and of a file: a mutant may write without end."""
 
 LIBRARY = "audit/test_mutations.py::test_the_library_passes"
-LEDGER = ("privacy/test_ledger*.py",)
+LEDGER = ("privacy/test_ledger.py", "privacy/test_ledger_[fnr]*.py")
+SERVER = ("privacy/test_ledger.py", "privacy/test_ledger_server.py", "privacy/test_ledger_access.py")
 TESTS: dict[str, tuple[str, ...]] = {
     "gate": ("privacy/test_gate*.py", "privacy/test_open_gate.py", "faults/test_device.py", LIBRARY),
     "grid": ("privacy/test_grid.py", "privacy/test_gate*.py", "privacy/test_open_gate.py", LIBRARY),
@@ -59,6 +60,10 @@ TESTS: dict[str, tuple[str, ...]] = {
     "ledger": (*LEDGER, "privacy/test_permit.py"),
     "ledger_file": (*LEDGER, "faults/test_power_loss.py", "faults/test_room.py"),
     "ledger_rules": LEDGER,
+    "ledger_rows": LEDGER,
+    "ledger_server": SERVER,
+    "ledger_tables": SERVER,
+    "ledger_connection": SERVER,
     "checkpoint": ("privacy/test_checkpoint.py", "faults/test_power_loss.py", "faults/test_room.py"),
     "scaling": ("privacy/test_scaling.py",),
 }

@@ -18,27 +18,30 @@ ledger's relation and unit.
   other one under replace-one, so a replace-one guarantee is a zero-out guarantee with the same numbers and
   may enter a zero-out ledger. The reverse needs more than the same numbers and is refused.
 
-Rows hold what a mechanism is (sampling, steps, sigma, records), never data nor a hash of data. `ledger_file`
-holds the file's format.
+Rows hold what a mechanism is (sampling, steps, sigma, records), never data nor a hash of data. `ledger_rows`
+chains them, `ledger_file` and `ledger_server` keep them.
 """
 
 import json
 import os
 import re
-import sqlite3
 from collections.abc import Iterable
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from dpsep.privacy import ledger_file, ledger_rules
-from dpsep.privacy.ledger_file import (
+from dpsep.privacy import ledger_rules, ledger_server
+from dpsep.privacy.ledger_connection import FORM, is_url
+from dpsep.privacy.ledger_file import FileStore
+from dpsep.privacy.ledger_rows import (
     Entry,
     LedgerDamaged,
     LedgerError,
     LedgerForeign,
     LedgerLocked,
     LedgerUnwritable,
+    Store,
+    event_json,
 )
 
 __all__ = [
@@ -99,12 +102,13 @@ class Row(NamedTuple):
 
 
 class Ledger:
-    """A privacy budget in a file, safe for several processes, threads and forks.
+    """A privacy budget in a file or on a server, safe for several processes, threads and forks.
 
     Parameters
     ----------
     path
-        The file. A new one is made if `epsilon` and `delta` are given; of an existing one the terms are read.
+        The file, or the URL of a ledger on PostgreSQL (`ledger_server` says how it is written). A new one is
+        made if `epsilon` and `delta` are given; of an existing one the terms are read.
     epsilon, delta
         The budget. For an existing ledger: None, or what it fixed.
     relation
@@ -114,9 +118,9 @@ class Ledger:
     rule
         `"sum"` (a new ledger's default) or `"rdp"`; see the module.
     create
-        False: never make a file.
+        False: never make one.
     timeout
-        How many seconds to wait while other processes write.
+        How many seconds to wait while other processes write, or while a server is away.
 
     Examples
     --------
@@ -144,21 +148,26 @@ class Ledger:
         create: bool = True,
         timeout: float = 30.0,
     ) -> None:
-        self.path = _file_path(path)
+        self._store = store_at(path)
         self.timeout = timeout
         self.id = ""  # not known until the first row has been read
-        if create and epsilon is not None and delta is not None and not os.path.lexists(self.path):
+        if create and epsilon is not None and delta is not None and not self._store.exists(timeout):
             first = ledger_rules.first_row(
                 epsilon, delta, relation or "zero-out", unit or "record", rule or "sum"
             )
-            ledger_file.create_file(self.path, timeout, **first)
+            self._store.create(timeout, **first)
         self._terms = terms = ledger_rules.read_terms(self._read()[0])
         self.id, self.epsilon, self.delta = terms.ledger, terms.epsilon, terms.delta
         self.relation, self.unit, self.rule = terms.relation, terms.unit, terms.rule
         terms.check_same(epsilon=epsilon, delta=delta, relation=relation, unit=unit, rule=rule)
 
     def __repr__(self) -> str:
-        return f"Ledger({str(self.path)!r})"
+        return f"Ledger({self._store.place!r})"
+
+    @property
+    def path(self) -> Any:
+        """Where it is: a file's path, or as text a server's URL, without a password."""
+        return self._store.path if isinstance(self._store, FileStore) else self._store.place
 
     def charge(
         self,
@@ -196,7 +205,7 @@ class Ledger:
         OverBudget
             It does not fit; nothing was written.
         LedgerError
-            It is not of the ledger's relation, unit or rule, or the file cannot be used.
+            It is not of the ledger's relation, unit or rule, or it cannot be used.
         """
         ledger_rules.check_name("run", run)
         if kind not in CHARGES:
@@ -210,12 +219,14 @@ class Ledger:
             "rdp": self._terms.curve_text(rdp),
             "relation": relation,
             "unit": unit,
-            "event": ledger_file.event_json(event),
+            "event": event_json(event),
         }
-        with ledger_file.open_file(self.path, self.timeout, write=True) as connection:
-            entries = self._entries(connection)
-            self._check_budget(entries, content)
-            entry = ledger_file.append(connection, entries, **content)
+
+        def decide(entries: list[Entry]) -> dict[str, Any]:
+            self._check_budget(self._checked(entries), content)
+            return content
+
+        entry = self._store.append(self.timeout, decide)
         return Receipt(self.id, entry.number, run, kind, float(epsilon), float(delta), entry.hash)
 
     def finish(self, run: str, status: Literal["finished", "failed"]) -> None:
@@ -234,9 +245,10 @@ class Ledger:
 
     def _note(self, run: str, kind: str, event: dict[str, Any]) -> None:
         content = {"run": run, "kind": kind, "epsilon": "0.0", "delta": "0.0", "rdp": None}
-        content |= {"relation": self.relation, "unit": self.unit, "event": ledger_file.event_json(event)}
-        with ledger_file.open_file(self.path, self.timeout, write=True) as connection:
-            entries = self._entries(connection)
+        content |= {"relation": self.relation, "unit": self.unit, "event": event_json(event)}
+
+        def decide(entries: list[Entry]) -> dict[str, Any]:
+            self._checked(entries)
             if not any(entry.run == run and entry.kind in CHARGES for entry in entries):
                 raise LedgerError(
                     f"the ledger {self.path} has no charge of run {run!r}: charge it before it ends"
@@ -247,7 +259,9 @@ class Ledger:
                     f"another copy of run {run!r} has begun release {event['number']} or a later one: this "
                     "one is out of date and makes no release. Go on with the other, or start anew"
                 )
-            ledger_file.append(connection, entries, **content)
+            return content
+
+        self._store.append(self.timeout, decide)
 
     def spent(self) -> Spent:
         """Return what has been spent, rounded up; under the rule `rdp`, epsilon at the ledger's own delta."""
@@ -271,8 +285,8 @@ class Ledger:
     def verify(self, *receipts: Receipt) -> int:
         """Recompute the whole chain and return the number of rows; raise `LedgerDamaged` at the first fault.
 
-        Given receipts, also check that their rows are there: this finds a file that was set back to an old
-        copy of itself.
+        Given receipts, also check that their rows are there: this finds a ledger that was set back to an
+        old copy of itself.
         """
         entries = self._read()
         for receipt in receipts:
@@ -286,11 +300,9 @@ class Ledger:
         return len(entries)
 
     def _read(self) -> list[Entry]:
-        with ledger_file.open_file(self.path, self.timeout) as connection:
-            return self._entries(connection)
+        return self._checked(self._store.read(self.timeout))
 
-    def _entries(self, connection: sqlite3.Connection) -> list[Entry]:
-        entries = ledger_file.read_entries(connection, self.path)
+    def _checked(self, entries: list[Entry]) -> list[Entry]:
         unsound = ledger_rules.unsound_row(entries)
         if unsound is not None:
             raise LedgerDamaged(
@@ -301,8 +313,7 @@ class Ledger:
         found = json.loads(entries[0].event)["ledger"]
         if self.id and found != self.id:
             raise LedgerDamaged(
-                f"the file {self.path} now holds another ledger ({found}, it was {self.id}): put the first "
-                "one back"
+                f"{self.path} now holds another ledger ({found}, it was {self.id}): put the first one back"
             )
         return entries
 
@@ -324,18 +335,22 @@ class Ledger:
 
 
 def as_ledger(target: str | os.PathLike[str] | Ledger | None) -> Ledger | None:
-    """Return a ledger for a path to an existing one, a ledger as it is, and None for None."""
+    """Return a ledger for the path or URL of an existing one, a ledger as it is, and None for None."""
     return target if target is None or isinstance(target, Ledger) else Ledger(target)
 
 
-def _file_path(path: str | os.PathLike[str]) -> Path:
+def store_at(path: str | os.PathLike[str]) -> Store:
+    """Return where the rows of a ledger are, by its path or URL, whether it exists or not."""
     text = os.fspath(path)
+    if isinstance(path, str) and is_url(text):
+        return ledger_server.open_store(text)
     scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):/", text)
     if scheme:  # the rest of a URL may hold a password
         raise LedgerError(
-            f"a ledger at a {scheme[1]} URL is not supported yet in this version: use a file path"
+            f"a ledger at a {scheme[1]} URL is not supported: give a file's path, or as text (no Path) a URL "
+            f"such as {FORM}"
         )
-    return Path(text).resolve()
+    return FileStore(Path(text).resolve())
 
 
 def _row(entry: Entry) -> Row:

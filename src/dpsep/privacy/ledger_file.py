@@ -1,10 +1,9 @@
 """The ledger's file: an append-only, hash-chained table in SQLite, and what can be wrong with it.
 
-This module knows rows and bytes; `dpsep.privacy.ledger` knows privacy. Each row carries the SHA-256 of its
-own canonical JSON and of the row before it; a second table keeps the number of rows and the last hash, so
-that a cut tail shows as well as an edited row. Triggers refuse UPDATE, DELETE and rows out of turn. The chain
-finds accidents and careless edits; whoever can write the file can also rewrite all of it, or put an old copy
-back, so keep receipts (`Ledger.verify` takes them) or the file where only its owner writes.
+This module knows files; `ledger_rows` knows rows and their chain, whose head is kept in a second table.
+Triggers refuse UPDATE, DELETE and rows out of turn. The chain finds accidents and careless edits; whoever can
+write the file can also rewrite all of it, or put an old copy back, so keep receipts (`Ledger.verify` takes
+them) or the file where only its owner writes.
 
 Durability: rollback journal (`journal_mode=DELETE`) with `synchronous=EXTRA`. FULL would not do here: a
 transaction in that mode commits when its journal's name is removed, and only EXTRA syncs the folder after
@@ -18,24 +17,33 @@ not cross a fork.
 """
 
 import contextlib
-import hashlib
-import json
 import os
 import secrets
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from dpsep.privacy.checkpoint import durable_names, fsync_folder
+from dpsep.privacy.ledger_rows import (
+    GENESIS,
+    Decision,
+    Entry,
+    LedgerError,
+    LedgerForeign,
+    LedgerLocked,
+    LedgerUnwritable,
+    check_chain,
+    damaged,
+    missing,
+    next_entry,
+)
 
 FORMAT = 1
 APPLICATION = 0x64705345  # marks the file as ours: "dpSE"
-GENESIS = "0" * 64
-_EVENT_LIMIT = 65536
 
 _SCHEMA = {
     "entries": "CREATE TABLE entries (number INTEGER PRIMARY KEY, time TEXT NOT NULL, run TEXT NOT NULL, "
@@ -64,77 +72,36 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_turn.acquire, after_in_parent=_turn.release, after_in_child=_turn.release)
 
 
-class LedgerError(RuntimeError):
-    """Something about a ledger is not as it must be; nothing was charged and no record may be read."""
+@dataclass(frozen=True)
+class FileStore:
+    """The rows of a ledger in a file; see `dpsep.privacy.ledger_rows.Store`."""
 
+    path: Path
 
-class LedgerDamaged(LedgerError):
-    """The file was edited, cut or torn: its rows do not match their hashes."""
+    @property
+    def place(self) -> str:
+        """The file's path."""
+        return str(self.path)
 
+    def exists(self, timeout: float) -> bool:
+        """Say whether the path is taken, by a dead link too."""
+        del timeout
+        return os.path.lexists(self.path)
 
-class LedgerForeign(LedgerError):
-    """The file is no ledger of ours, or one in a newer format."""
+    def create(self, timeout: float, **content: Any) -> None:
+        """Make the file, with its first row."""
+        create_file(self.path, timeout, **content)
 
+    def read(self, timeout: float) -> list[Entry]:
+        """Return every row, checked."""
+        with open_file(self.path, timeout) as connection:
+            return read_entries(connection, self.path)
 
-class LedgerLocked(LedgerError):
-    """Another process kept the file locked for longer than the timeout."""
-
-
-class LedgerUnwritable(LedgerError):
-    """The file or its folder cannot be written, or the disk is full."""
-
-
-class Entry(NamedTuple):
-    """One row as it is stored: amounts as decimal text, the curve and the event as JSON text."""
-
-    number: int
-    time: str
-    run: str
-    kind: str
-    epsilon: str
-    delta: str
-    rdp: str | None
-    relation: str
-    unit: str
-    event: str
-    previous: str
-    hash: str
-
-
-def canonical_json(value: Any) -> str:
-    """Return the one JSON text of a value: sorted keys, no spaces, ASCII, no NaN.
-
-    Examples
-    --------
-    >>> canonical_json({"steps": 10, "sampling": "poisson"})
-    '{"sampling":"poisson","steps":10}'
-    """
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False, default=_plain_number)
-
-
-def event_json(event: dict[str, Any]) -> str:
-    """Return an event as canonical JSON, or refuse it: it describes a mechanism and has no room for data."""
-    if not isinstance(event, dict):
-        raise LedgerError(f"the event is a {type(event).__name__}: give a dict that describes the mechanism")
-    try:
-        text = canonical_json(event)
-    except (TypeError, ValueError) as error:
-        raise LedgerError(
-            f"the event cannot be written as JSON ({error}): give names, text and finite numbers"
-        ) from error
-    if len(text) > _EVENT_LIMIT:
-        raise LedgerError(
-            f"the event takes {len(text)} characters and {_EVENT_LIMIT} are allowed: describe the mechanism "
-            "(sampling, steps, sigma, records), put no data in it"
-        )
-    return text
-
-
-def entry_hash(entry: Entry) -> str:
-    """Return the SHA-256 of a row's content, the previous row's hash included."""
-    content = entry._asdict()
-    del content["hash"]
-    return hashlib.sha256(canonical_json(content).encode()).hexdigest()
+    def append(self, timeout: float, decide: Decision) -> Entry:
+        """Add the row that `decide` makes of those before it."""
+        with open_file(self.path, timeout, write=True) as connection:
+            entries = read_entries(connection, self.path)
+            return append(connection, entries, **decide(entries))
 
 
 def create_file(path: Path, timeout: float, **content: Any) -> None:
@@ -174,10 +141,7 @@ def create_file(path: Path, timeout: float, **content: Any) -> None:
 def open_file(path: Path, timeout: float, *, write: bool = False) -> Iterator[sqlite3.Connection]:
     """Open one transaction on an existing ledger; a write is durable once the block ends without error."""
     if not os.path.exists(path):
-        raise LedgerError(
-            f"there is no ledger at {path}: name an existing one, or give epsilon and delta to make it. If "
-            "there was one, restore it from a copy; a new one would forget what was spent"
-        )
+        raise missing(path)
     committed = False
     names = _durably(path, lambda: committed) if write else contextlib.nullcontext()
     with names, _operation(path, timeout, mode="rw") as connection:
@@ -212,28 +176,14 @@ def _durably(path: Path, committed: Callable[[], bool]) -> Iterator[None]:
 def read_entries(connection: sqlite3.Connection, path: Path) -> list[Entry]:
     """Read every row and check the whole chain against the count and the last hash kept beside it."""
     entries = [Entry(*row) for row in connection.execute("SELECT * FROM entries ORDER BY number")]
-    previous = GENESIS
-    for position, entry in enumerate(entries, start=1):
-        if not _is_text(entry):
-            raise _damaged(path, f"row {position} holds cells of another type than a ledger's")
-        if entry.number != position or entry.previous != previous or entry.hash != entry_hash(entry):
-            raise _damaged(path, f"row {position} does not match its hash or its place")
-        previous = entry.hash
-    heads = connection.execute("SELECT count, hash FROM head").fetchall()
-    if heads != [(len(entries), previous)] or not entries or entries[0].kind != "create":
-        raise _damaged(
-            path, f"it has {len(entries)} rows, which is not what its head says: rows are missing or added"
-        )
+    check_chain(path, entries, connection.execute("SELECT count, hash FROM head").fetchall())
     return entries
 
 
 def append(connection: sqlite3.Connection, entries: list[Entry], **content: Any) -> Entry:
     """Add one row after `entries`, inside the caller's transaction."""
-    previous = entries[-1].hash if entries else GENESIS
     # The time is for people: order comes from the numbers and the chain, so a clock that jumps harms nothing.
-    time = datetime.now(UTC).isoformat(timespec="seconds")
-    entry = Entry(number=len(entries) + 1, time=time, previous=previous, hash="", **content)
-    entry = entry._replace(hash=entry_hash(entry))
+    entry = next_entry(entries, datetime.now(UTC).isoformat(timespec="seconds"), **content)
     connection.execute(f"INSERT INTO entries VALUES ({', '.join('?' * len(entry))})", entry)
     connection.execute("UPDATE head SET count = ?, hash = ?", (entry.number, entry.hash))
     return entry
@@ -257,18 +207,12 @@ def _operation(
     except sqlite3.Error as error:
         raise _explain(error, shown or path, timeout) from error
     except UnicodeDecodeError as error:  # SQLite's own words about a damaged file
-        raise _damaged(shown or path, "it holds text that is not UTF-8") from error
-
-
-def _is_text(entry: Entry) -> bool:
-    """Say whether a row has the types that `append` writes; SQLite's columns take any."""
-    cells = (*entry[1:6], entry.rdp or "", *entry[7:])
-    return isinstance(entry.number, int) and all(isinstance(cell, str) for cell in cells)
+        raise damaged(shown or path, "it holds text that is not UTF-8") from error
 
 
 def _check_format(connection: sqlite3.Connection, path: Path) -> None:
     if path.stat().st_size == 0:
-        raise _damaged(path, "it is empty")
+        raise damaged(path, "it is empty")
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if application != APPLICATION:
@@ -282,14 +226,7 @@ def _check_format(connection: sqlite3.Connection, path: Path) -> None:
         )
     found = connection.execute("SELECT name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite%'")
     if dict(found) != _SCHEMA:
-        raise _damaged(path, "its tables or the triggers that protect them were changed")
-
-
-def _damaged(path: Path, what: str) -> LedgerDamaged:
-    return LedgerDamaged(
-        f"the ledger {path} is damaged: {what}. It will not be used, since what was spent is no longer "
-        "certain; restore it from a copy that holds every charge"
-    )
+        raise damaged(path, "its tables or the triggers that protect them were changed")
 
 
 def _explain(error: sqlite3.Error, path: Path, timeout: float) -> LedgerError:
@@ -304,7 +241,7 @@ def _explain(error: sqlite3.Error, path: Path, timeout: float) -> LedgerError:
             f"{path} is no dpsep ledger (not even an SQLite file): it was left as it is. Name another path"
         )
     if "malformed" in said or "no such table" in said:
-        return _damaged(path, f"SQLite says '{said}'")
+        return damaged(path, f"SQLite says '{said}'")
     if "full" in said or "I/O" in said:
         return LedgerUnwritable(
             f"the ledger {path} could not be written: the disk is full or failing (SQLite says '{said}'). "
@@ -317,11 +254,3 @@ def _explain(error: sqlite3.Error, path: Path, timeout: float) -> LedgerError:
             "name a path where you may write"
         )
     return LedgerError(f"the ledger {path} cannot be used: SQLite says '{said}'; nothing was charged")
-
-
-def _plain_number(value: object) -> int | float:
-    if isinstance(value, Integral):
-        return int(value)
-    if isinstance(value, Real):
-        return float(value)
-    raise TypeError(f"{type(value).__name__} is not a JSON type")

@@ -35,7 +35,7 @@ from fractions import Fraction
 from numbers import Real
 from typing import Any, NamedTuple
 
-from dpsep.privacy.ledger_file import Entry, LedgerError, canonical_json, event_json
+from dpsep.privacy.ledger_rows import Entry, LedgerError, canonical_json, event_json
 
 RELATIONS = ("zero-out", "replace-one")
 RULES = ("sum", "rdp")

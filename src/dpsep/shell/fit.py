@@ -21,6 +21,7 @@ from dpsep.privacy.mechanism import Relation
 from dpsep.shell.errors import CallError
 from dpsep.shell.fitted import plain_words, report
 from dpsep.shell.folder import RunFolder
+from dpsep.shell.large import parse_size
 from dpsep.shell.ledger import open_ledger
 from dpsep.shell.metrics import (
     Metrics,
@@ -56,7 +57,7 @@ class Request:
     bounds: tuple[str, ...] = ()
     classes: str | None = None
     drop: tuple[str, ...] = ()
-    ledger: Path | None = None
+    ledger: str | None = None
     wait: float = 30.0
     relation: Relation = "zero-out"
     unit: str | None = None
@@ -64,6 +65,7 @@ class Request:
     public_test: str | None = None
     metrics_epsilon: float | None = None
     holdout: float | None = None
+    memory: str | None = None
     private: bool = True
     resume: bool = False
     overwrite: bool = False
@@ -103,6 +105,8 @@ def _check_options(request: Request) -> None:
             raise CallError(f"--hidden is for --model network, not {request.model}; leave it out.")
         _hidden(request.hidden)
     _check_metrics(request)
+    if request.memory is not None:
+        parse_size(request.memory)
     if request.private and request.epsilon is None:
         raise CallError(
             "give a privacy budget, such as --epsilon 1, or --no-private for a fit without privacy."
@@ -123,6 +127,11 @@ def _check_metrics(request: Request) -> None:
         if request.holdout is not None:
             raise CallError("--holdout is for --metrics-epsilon, the budget of metrics; give both or none.")
         return
+    if request.memory is not None:
+        raise CallError(
+            "--metrics-epsilon holds rows out, which needs the whole table; leave --memory out, or name rows "
+            "to test on with --public-test."
+        )
     if not request.private:
         raise CallError("--metrics-epsilon is for private fits; name rows to test on with --public-test.")
     if request.public_test is not None:
@@ -188,6 +197,7 @@ def _inputs(request: Request, leaks: Leaks) -> Inputs:
         drop=request.drop,
         format=request.format,
         unit=request.unit,
+        memory=None if request.memory is None else parse_size(request.memory),
     )
 
 
@@ -225,7 +235,7 @@ def _estimator(request: Request, inputs: Inputs, folder: RunFolder, ledger: Ledg
         settings["hidden"] = _hidden(request.hidden)
     if inputs.classes is not None:
         settings["classes"] = inputs.classes
-    slopes = parse_slopes(request.slopes, inputs.unit, inputs.features.columns)
+    slopes = parse_slopes(request.slopes, inputs.unit, inputs.columns)
     if inputs.unit is not None:
         settings |= {"family": inputs.model, "groups": inputs.schema.groups, "unit": inputs.unit}
         settings |= {"slopes": slopes, "rows_per_group": inputs.schema.rows_per_unit}

@@ -1,50 +1,57 @@
 """The ledger's commands: make one, show what is spent and left, check its chain."""
 
-import os
-from pathlib import Path
 from typing import Any
 
 from dpsep.shell.errors import CallError
 from dpsep.shell.screen import number, print_json, print_table
 
-__all__ = ["create", "open_ledger", "show", "verify"]
+__all__ = ["create", "open_ledger", "show", "shown", "verify"]
 
 
-def open_ledger(path: Path, wait: float = 30.0) -> Any:
+def shown(path: str) -> str:
+    """Return a path as it was given, and a URL without its password."""
+    from dpsep.privacy.ledger import store_at
+    from dpsep.privacy.ledger_connection import is_url
+
+    return store_at(path).place if is_url(path) else path
+
+
+def open_ledger(path: str, wait: float = 30.0) -> Any:
     """Return an existing ledger, or say how to make one."""
-    from dpsep.privacy.ledger import Ledger
+    from dpsep.privacy.ledger import Ledger, store_at
 
-    if not os.path.lexists(path):
+    if not store_at(path).exists(wait):
         raise CallError(
-            f"there is no ledger at {path}. Make one, once for a data set: "
-            f"dpsep ledger create {path} --epsilon E --delta D"
+            f"there is no ledger at {shown(path)}. Make one, once for a data set: "
+            f"dpsep ledger create {shown(path)} --epsilon E --delta D"
         )
     return Ledger(path, create=False, timeout=wait)
 
 
 def create(
-    path: Path, epsilon: float, delta: float, relation: str, rule: str, unit: str, *, as_json: bool
+    path: str, epsilon: float, delta: float, relation: str, rule: str, unit: str, *, as_json: bool
 ) -> None:
     """Make a ledger; one that exists is never touched."""
-    from dpsep.privacy.ledger import Ledger
+    from dpsep.privacy.ledger import Ledger, store_at
 
-    if os.path.lexists(path):
+    name = shown(path)
+    if store_at(path).exists(30.0):
         raise CallError(
-            f"{path} exists already and is left as it is; 'dpsep ledger show {path}' looks at it."
+            f"{name} exists already and is left as it is; 'dpsep ledger show {name}' looks at it."
         )
     made = Ledger(path, epsilon=epsilon, delta=delta, relation=relation, unit=unit, rule=rule)
     if as_json:
         print_json(_document(made))
         return
-    print(f"Made the ledger {path}: epsilon {made.epsilon:g} and delta {made.delta:g} in all, for each")
+    print(f"Made the ledger {name}: epsilon {made.epsilon:g} and delta {made.delta:g} in all, for each")
     print(
-        f"{made.unit}, relation {made.relation}, rule {made.rule}. These terms are fixed. Keep the file with"
+        f"{made.unit}, relation {made.relation}, rule {made.rule}. These terms are fixed. Keep the ledger as"
     )
-    print("the data and never set it back to an old copy: what was spent would be spent again.")
-    print(f"Charge a fit to it: dpsep fit ... --ledger {path}")
+    print("long as the data and never set it back to an old copy: what was spent would be spent again.")
+    print(f"Charge a fit to it: dpsep fit ... --ledger {name}")
 
 
-def show(path: Path, *, as_json: bool) -> None:
+def show(path: str, *, as_json: bool) -> None:
     """Print what a ledger allows, what is spent and left, and every row."""
     ledger = open_ledger(path)
     document = _document(ledger)
@@ -52,7 +59,7 @@ def show(path: Path, *, as_json: bool) -> None:
         print_json(document)
         return
     spent, left = document["spent"], document["left"]
-    print(f"Ledger {path} ({ledger.id})")
+    print(f"Ledger {shown(path)} ({ledger.id})")
     print(f"  for each {ledger.unit}, relation {ledger.relation}, rule {ledger.rule}")
     print(f"  allowed  epsilon {ledger.epsilon:<10g} delta {ledger.delta:g}")
     print(f"  spent    epsilon {number(spent['epsilon']):<10} delta {number(spent['delta'])}")
@@ -75,13 +82,13 @@ def show(path: Path, *, as_json: bool) -> None:
     print(f"The chain of {len(document['rows'])} rows is whole.")
 
 
-def verify(path: Path, *, as_json: bool) -> None:
+def verify(path: str, *, as_json: bool) -> None:
     """Recompute a ledger's chain of hashes; a fault is an error."""
     count = open_ledger(path).verify()
     if as_json:
-        print_json({"path": str(path), "rows": count, "verified": True})
+        print_json({"path": shown(path), "rows": count, "verified": True})
     else:
-        print(f"{path} is whole: {count} rows, each in its place and unchanged.")
+        print(f"{shown(path)} is whole: {count} rows, each in its place and unchanged.")
 
 
 def _document(ledger: Any) -> dict[str, Any]:

@@ -14,7 +14,6 @@ number of columns, declared types, and the number of records. The proof is in do
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -32,7 +31,7 @@ from dpsep.privacy.ledger import Ledger
 from dpsep.privacy.mechanism import Mechanism, Schedule
 from dpsep.privacy.sampling import FullBatch
 from dpsep.shell.errors import CallError
-from dpsep.shell.ledger import open_ledger
+from dpsep.shell.ledger import open_ledger, shown
 from dpsep.shell.screen import number, progress, remark
 from dpsep.shell.units import check_ledger
 
@@ -62,7 +61,7 @@ def find_ranges(
     types: Mapping[str, Any],
     epsilon: float,
     delta: float,
-    ledger_path: Path | None,
+    ledger_path: str | None,
     wait: float,
 ) -> tuple[str, dict[str, dict[str, Any]]]:
     """Charge, and find what columns are numbers and where they lie.
@@ -101,7 +100,9 @@ def find_ranges(
     if ledger is not None:
         ledger.finish(permit.run, "finished")
     spent = f"epsilon {number(permit.epsilon)}, delta {delta:g}, {schedule.relation}"
-    charged = f"charged to {ledger_path} as run {permit.run[:12]}" if ledger_path else "charged to no ledger"
+    charged = "charged to no ledger"
+    if ledger_path is not None:
+        charged = f"charged to {shown(ledger_path)} as run {permit.run[:12]}"
     remark(f"Found bounds privately ({spent}); {charged}.")
     head = f"# Kinds and bounds below were found privately ({spent};\n# {charged}); they may be published.\n"
     return head if untyped else head.replace("Kinds and bounds", "Bounds"), found

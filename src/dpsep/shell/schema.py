@@ -47,7 +47,7 @@ def run(
     look: bool = False,
     epsilon: float | None = None,
     delta: float = 1e-6,
-    ledger: Path | None = None,
+    ledger: str | None = None,
     wait: float = 30.0,
 ) -> None:
     """Draft a schema and print it, or write it to a file that does not exist yet."""
