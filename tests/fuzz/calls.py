@@ -283,6 +283,9 @@ def calls() -> dict[str, Call]:
             poisson, {"rate": 0.5, "n_records": 9}, ("rate", "n_records")
         ),
         "privacy.sampling.ShuffledEpochs": Call(shuffled, {"size": 3, "n_records": 9}, ("size", "n_records")),
+        "privacy.sampling.gaps": Call(
+            sampling.gaps, {"stream": stream, "rate": 0.01, "count": 5}, ("rate", "count"), ("count",)
+        ),
         "privacy.sampling.permutation": Call(
             sampling.permutation, {"stream": stream, "n": 5}, ("n",), ("n",)
         ),

@@ -330,6 +330,8 @@ def gaps(stream: WordStream, rate: float, count: int) -> NDArray[np.float64]:
     -------
     Whole numbers, as doubles; those beyond 2^52 are lower bounds, longer than any table.
     """
+    if not 0 < rate < 1:
+        raise ValueError(f"rate must lie between 0 and 1, not {rate}.")
     words = stream.words(count)
     # k = 0 is never decided here; one stands in for it so that no logarithm is infinite.
     upper = np.maximum(words, np.uint64(1)).astype(np.float64)
