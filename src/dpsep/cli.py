@@ -73,6 +73,14 @@ class Format(StrEnum):
     arrow = "arrow"
 
 
+class Mode(StrEnum):
+    """Who adds the noise of a federated fit."""
+
+    server = "server"
+    sites = "sites"
+    own = "own"
+
+
 class Rule(StrEnum):
     """Composition rules of a ledger."""
 
@@ -89,6 +97,11 @@ app = typer.Typer(
 )
 ledger_app = typer.Typer(help="Make a privacy ledger and look at it.", no_args_is_help=True)
 app.add_typer(ledger_app, name="ledger")
+federate_app = typer.Typer(
+    help="Fit one model from rows that stay at several sites (needs the extra 'federated').",
+    no_args_is_help=True,
+)
+app.add_typer(federate_app, name="federate")
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 Table = Annotated[
@@ -100,7 +113,9 @@ TableFormat = Annotated[
 ]
 SchemaFile = Annotated[Path | None, typer.Option("--schema", help="TOML file that declares the columns.")]
 Wait = Annotated[float, typer.Option(metavar="SECONDS", help="How long to wait for a locked ledger.")]
-LedgerPath = Annotated[Path, typer.Argument(metavar="PATH", help="The ledger's file.")]
+LedgerPath = Annotated[
+    str, typer.Argument(metavar="PATH", help="The ledger's file, or URL (postgresql://...?ledger=NAME).")
+]
 
 
 def _version(wanted: bool) -> None:
@@ -182,7 +197,10 @@ def fit(
         list[str] | None, typer.Option(metavar="COLUMN", help="Leave a column out. Repeatable.")
     ] = None,
     ledger: Annotated[
-        Path | None, typer.Option(help="Ledger to charge; 'dpsep ledger create' makes one.")
+        str | None,
+        typer.Option(
+            metavar="PATH", help="Ledger to charge, by path or URL; 'dpsep ledger create' makes one."
+        ),
     ] = None,
     wait: Wait = 30.0,
     relation: Annotated[Relation, typer.Option(help="Neighbouring data sets.")] = Relation.zero_out,
@@ -206,6 +224,13 @@ def fit(
     ] = None,
     holdout: Annotated[
         float | None, typer.Option(metavar="SHARE", help="Of --metrics-epsilon: share held out, 0.2.")
+    ] = None,
+    memory: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZE",
+            help="Read a Parquet or Arrow table as the fit goes, holding so much of it, such as 2GiB.",
+        ),
     ] = None,
     private: Annotated[bool, typer.Option("--private/--no-private", help="With or without privacy.")] = True,
     resume: Annotated[bool, typer.Option("--resume", help="Continue a run that died.")] = False,
@@ -243,6 +268,7 @@ def fit(
             public_test=public_test,
             metrics_epsilon=metrics_epsilon,
             holdout=holdout,
+            memory=memory,
             private=private,
             resume=resume,
             overwrite=overwrite,
@@ -289,7 +315,9 @@ def schema(
         float | None, typer.Option(help="Find kinds and bounds privately, for this budget.")
     ] = None,
     delta: Annotated[float, typer.Option(help="With --epsilon: probability outside the guarantee.")] = 1e-6,
-    ledger: Annotated[Path | None, typer.Option(help="With --epsilon: ledger to charge.")] = None,
+    ledger: Annotated[
+        str | None, typer.Option(metavar="PATH", help="With --epsilon: ledger to charge, by path or URL.")
+    ] = None,
     wait: Wait = 30.0,
     look: Annotated[
         bool, typer.Option("--look", help="Read kinds, bounds and categories off the table. NOT private.")
@@ -501,6 +529,92 @@ def verify(path: LedgerPath, as_json: Json = False) -> None:
     from dpsep.shell import ledger as work
 
     work.verify(path, as_json=as_json)
+
+
+SiteConfig = Annotated[Path, typer.Option("--config", metavar="FILE.toml", help="The settings.")]
+
+
+@federate_app.command("demo")
+def federate_demo(
+    data: Annotated[str, typer.Option(metavar="randhie|adult", help="A public survey.")] = "randhie",
+    mode: Annotated[
+        Mode, typer.Option(help="Who adds the noise: the server, all sites together, or each site alone.")
+    ] = Mode.server,
+    epsilon: Annotated[float, typer.Option(help="Privacy budget of the fit.")] = 1.0,
+    rows: Annotated[int | None, typer.Option(help="Take only so many rows.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Number of rounds.")] = None,
+    faults: Annotated[
+        bool, typer.Option("--faults", help="Kill one site, let one send garbage, slow one down.")
+    ] = False,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Keep settings, ledgers and the result here.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Run a server and three sites on this machine and compare with a fit of one table."""
+    from dpsep.shell import federate_demo as work
+
+    work.run(
+        data=data,
+        mode=mode.value,
+        epsilon=epsilon,
+        rows=rows,
+        steps=steps,
+        faults=faults,
+        out=out,
+        as_json=as_json,
+    )
+
+
+@federate_app.command("init")
+def federate_init(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Must not exist.")],
+    sites: Annotated[str, typer.Option(metavar="A,B,C", help="The sites' names.")],
+    address: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="Where the sites find the server.")
+    ] = "localhost:9092",
+) -> None:
+    """Write a deployment: certificates, keys, settings and start scripts; TLS and authentication are on."""
+    from dpsep.shell import federate as work
+
+    work.init(folder, sites, address)
+
+
+@federate_app.command("key")
+def federate_key(
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="Where the private key goes.")],
+) -> None:
+    """Make a site's key pair at the site; only the public half (FILE.pub) goes to the server."""
+    from dpsep.shell import federate as work
+
+    work.key(path)
+
+
+@federate_app.command("check")
+def federate_check(
+    config: Annotated[Path, typer.Argument(metavar="FILE.toml", help="Settings of a site or a server.")],
+    as_json: Json = False,
+) -> None:
+    """Check settings and the files that they name; nothing is sent or charged."""
+    from dpsep.shell import federate as work
+
+    work.check(config, as_json=as_json)
+
+
+@federate_app.command("site")
+def federate_site(config: SiteConfig) -> None:
+    """Connect a site to the server and answer its questions, within the site's ledger, until stopped."""
+    from dpsep.shell import federate as work
+
+    work.site(config)
+
+
+@federate_app.command("server")
+def federate_server(config: SiteConfig, as_json: Json = False) -> None:
+    """Wait for the sites, fit, and write a folder with posterior and privacy statement."""
+    from dpsep.shell import federate as work
+
+    work.serve(config, as_json=as_json)
 
 
 def main() -> None:

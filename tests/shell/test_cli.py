@@ -26,7 +26,9 @@ def test_the_version_is_the_packages() -> None:
     assert call("--version").output == f"dpsep {dpsep.__version__}\n"
 
 
-@pytest.mark.parametrize("command", ["demo", "fit", "predict", "check", "schema", "bench", "ledger"])
+@pytest.mark.parametrize(
+    "command", ["demo", "fit", "predict", "check", "schema", "bench", "ledger", "federate"]
+)
 def test_every_command_has_help(command: str) -> None:
     assert call(command, "--help").exit_code == 0
 

@@ -4,7 +4,8 @@
 ``cost`` (time, compilations, memory), ``coverage`` (do intervals hold the truth as often as they say),
 ``mixture`` (growth, accuracy and coverage of mixtures, on made data), ``network`` (records a second) and
 ``year`` (a network on a made table of the paper's largest shape), ``noise`` (draws a second), ``plan``
-(the planner's forecasts against fits), and ``scale`` (sampling, tables on a disk, devices, processes).
+(the planner's forecasts against fits), ``scale`` (sampling, tables on a disk, devices, processes) and
+``growth`` (the cost model).
 Tables come from ``$DPSEP_DATA`` or the download cache; rows whose table cannot be had say that they were
 skipped.
 
@@ -15,7 +16,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-CASES = ("adult", "linear", "cost", "coverage", "mixture", "network", "year", "noise", "plan", "scale")
+CASES = (
+    *("adult", "linear", "cost", "coverage", "mixture", "network", "year"),
+    *("noise", "plan", "scale", "growth"),
+)
 """The cases, in the order in which they run."""
 
 
@@ -94,6 +98,10 @@ def _case(name: str) -> Callable[[bool], list[dict[str, Any]]]:
         from dpsep.bench import planning
 
         return planning.planning
+    if name == "growth":
+        from dpsep.bench import growth
+
+        return growth.growth
     if name == "scale":
         from dpsep.bench import scale
 

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from dpsep.bench.table import Row, row, spread
+from dpsep.privacy.grid import Block
 from dpsep.privacy.noise import SecureStream
 from dpsep.privacy.sampling import PoissonSampling
 
@@ -143,27 +144,38 @@ def write_tables(matrix: np.ndarray, folder: Path) -> list[tuple[Path, dict[str,
 
 def summing(arrays: Any, records: int) -> Callable[[], Any]:
     """Return one sum of a logistic regression's contributions over all records, nothing kept in between."""
-    from dpsep.estimators.columns import several, single
-    from dpsep.estimators.glm import LogisticRegression
-    from dpsep.estimators.run import blocks_of, contribution_of, open_plan, settings_of
-    from dpsep.estimators.structure import Structure
-    from dpsep.inference import stable
-    from dpsep.privacy.gate import Reader, capacity_of
+    return summing_of(arrays, records, FEATURES)
 
-    model = LogisticRegression(bounds=(-1, 1), classes=[-1, 1], clip=1.0)
-    model.classes_ = np.array([-1, 1])
-    task = model._task(Structure(records, FEATURES, None))
-    assert task.feature_scaling is not None
-    assert task.outcome_scaling is not None
-    blocks, contribution = tuple(blocks_of(task, open_plan(task))), contribution_of(task)
-    settings = settings_of(task, several(task.feature_scaling), single(task.outcome_scaling), 0)
-    public, _ = stable.publish(settings, stable.init(settings), records)
+
+def summing_of(arrays: Any, records: int, features: int) -> Callable[[], Any]:
+    """Return the same for so many features."""
+    from dpsep.privacy.reader import Reader, capacity_of
+
+    blocks, contribution, public = logistic(records, features)
 
     def way() -> Any:
         # A new reader: what it would keep of a small table, it could not keep of a large one.
         return Reader(arrays, capacity_of(blocks)).sums(contribution, blocks, public, range(records))
 
     return way
+
+
+def logistic(records: int, features: int) -> tuple[tuple[Block, ...], Any, Any]:
+    """Blocks, contribution and first public values of a logistic regression with bounds of one."""
+    from dpsep.estimators.columns import several, single
+    from dpsep.estimators.glm import LogisticRegression
+    from dpsep.estimators.run import blocks_of, contribution_of, open_plan, settings_of
+    from dpsep.estimators.structure import Structure
+    from dpsep.inference import stable
+
+    model = LogisticRegression(bounds=(-1, 1), classes=[-1, 1], clip=1.0)
+    model.classes_ = np.array([-1, 1])
+    task = model._task(Structure(records, features, None))
+    assert task.feature_scaling is not None
+    assert task.outcome_scaling is not None
+    settings = settings_of(task, several(task.feature_scaling), single(task.outcome_scaling), 0)
+    public, _ = stable.publish(settings, stable.init(settings), records)
+    return tuple(blocks_of(task, open_plan(task))), contribution_of(task), public
 
 
 def one_of_several(devices: int, number: int, processes: int, port: int, records: int) -> None:

@@ -69,6 +69,8 @@ class Task(NamedTuple):
         Least multiple for the precision's clip (`dpsep.theory.weights`).
     spare
         Share of `reach` that a clip beyond a typical record's tails may cost.
+    excess
+        Noise of a release over what the budget needs (`dpsep.theory.weights`): above one in a federation.
     """
 
     likelihood: Any
@@ -86,6 +88,7 @@ class Task(NamedTuple):
     classes: str = ""
     room: float = 1.0
     spare: float = 1.0
+    excess: float = 1.0
 
     @property
     def dimension(self) -> int:
@@ -134,6 +137,7 @@ def design_schedule(
         steps=task.steps,
         clip=task.clip,
         room=task.room,
+        excess=getattr(task, "excess", 1.0),
     )
 
 
@@ -174,7 +178,7 @@ def fit_private(
         if not task.intercept:
             features, outcome = through_zero(features), through_zero(outcome)
         settings = settings_of(task, features, outcome, chosen.warmup)
-        if precision_noise(chosen, schedule.parts[-1], task.dimension) > HIDDEN:
+        if task.excess * precision_noise(chosen, schedule.parts[-1], task.dimension) > HIDDEN:
             settings = settings._replace(parts=_parts(task))
         gate = make_gate(arrays, run.schedule.parts[-1], blocks, contribution, run.permit, stream=run.stream)
         kept = KeptGate(gate, run.saved, on_step)

@@ -32,6 +32,8 @@ class PrivacyStatement:
         The run's name in the ledger.
     leaks
         What was warned of: things outside the guarantee.
+    federation
+        Of a federated fit: its mode, its sites and what each was charged, and the same in words (``text``).
     """
 
     epsilon: float
@@ -46,10 +48,14 @@ class PrivacyStatement:
     secure: bool
     run: str
     leaks: tuple[str, ...] = ()
+    federation: dict[str, Any] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the statement as JSON-ready data."""
-        return asdict(self) | {"leaks": list(self.leaks)}
+        content = asdict(self) | {"leaks": list(self.leaks)}
+        if self.federation is None:
+            del content["federation"]
+        return content
 
     def sentence(self) -> str:
         """Return the statement in plain words."""
@@ -64,6 +70,8 @@ class PrivacyStatement:
             f"It was computed from {self.steps} noisy sums ({self.sampling}; noise "
             f"{self.sigma:.4g} times the clip; {self.accountant}); columns were scaled by {self.scaling}."
         )
+        if self.federation is not None:
+            text += f" {self.federation['text']}"
         if self.leaks:
             text += " Outside this guarantee: " + "; ".join(self.leaks)
         if not self.secure:

@@ -95,6 +95,7 @@ def weights_plan(
     steps: int | None = None,
     clip: float | None = None,
     room: float = 1.0,
+    excess: float = 1.0,
 ) -> Plan:
     """Return the plan of a private fit.
 
@@ -121,6 +122,9 @@ def weights_plan(
     room
         Least multiple for the precision's clip. Whitened parts sum to d, so at one a clip can bite into its
         own geometry: what it takes off makes the next parts larger, and intervals end up too wide.
+    excess
+        Noise of a release, scaled up to all records, over what the budget needs: above one where several
+        sites add noise, or take turns (`dpsep.federated`). It asks for smaller clips.
 
     Examples
     --------
@@ -128,7 +132,7 @@ def weights_plan(
     16
     """
     shares = (0.6, 0.35, 0.05) if learned_noise else (0.7, 0.3, 0.0)
-    sigma = sensitivity / (gaussian_mu(epsilon, delta) * math.sqrt(budget))
+    sigma = excess * sensitivity / (gaussian_mu(epsilon, delta) * math.sqrt(budget))
     load = dimension / records
     if clip is None:
         full = reach * math.sqrt(shares[0]) / (sigma * math.sqrt(load))
@@ -159,6 +163,7 @@ def weights_schedule(
     steps: int | None = None,
     clip: float | None = None,
     room: float = 1.0,
+    excess: float = 1.0,
 ) -> tuple[Schedule, Plan]:
     """Calibrate the releases of a fit, and of private scaling before it where that is needed.
 
@@ -185,6 +190,7 @@ def weights_schedule(
         steps=steps,
         clip=clip,
         room=room,
+        excess=excess,
     )
     # Only ratios matter here: budgets of the parts in proportion to releases over sigma^2.
     fit = Mechanism(sampling, relation, chosen.steps, math.sqrt(chosen.steps / budget), records)

@@ -1,0 +1,269 @@
+"""Sites that are silent, late, damaged or gone: nothing is lost, doubled or released too soon."""
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dpsep import Ledger
+from dpsep.federated import Federation, InProcess, RoundFailed, Site, fit, wire
+from dpsep.federated.gate import FederatedGate
+from dpsep.federated.transport import Fault, at, garbled, huge, late, lost, repeated
+
+from .made import logistic, make_sites, table
+
+pytestmark = pytest.mark.filterwarnings("ignore::dpsep.privacy.leaks.PrivacyLeakWarning")
+# Questions of a site: 0 HELLO, 1 OFFER, 2 BEGIN, 3 PART, 4.. rounds, then END.
+ROUND = 4
+
+
+def run(sites: dict[str, Site], faults: dict[str, Fault], **rules: Any) -> tuple[Any, list[str], InProcess]:
+    events: list[str] = []
+    transport = InProcess(sites, faults)
+    model = fit(logistic(random_state=1), Federation(transport, on_event=events.append, **rules))
+    return model, events, transport
+
+
+def spent(sites: dict[str, Site]) -> list[float]:
+    return [round(site.ledger.spent().epsilon, 6) for site in sites.values()]
+
+
+@pytest.mark.parametrize("number", [0, 1, 2, 3, ROUND, ROUND + 2])
+@pytest.mark.parametrize("fault", [lost, late, garbled, huge], ids=lambda fault: fault.__name__)
+def test_one_fault_changes_nothing_but_the_log(tmp_path: Path, fault: Fault, number: int) -> None:
+    sites = make_sites(tmp_path, cuts=(0, 200, 400, 600))
+    model, events, _ = run(sites, {"b": at((number,), fault)}, missing="stop")
+    assert model.coef_ == pytest.approx(logistic(random_state=1).fit(*table()).coef_, rel=1e-9)
+    assert spent(sites) == [1.0] * 3
+    assert len(events) == 1
+    assert "site b" in events[0]
+    assert "(try 1 of 3)" in events[0]
+
+
+def test_answers_that_come_a_question_late_are_never_taken_for_the_next(tmp_path: Path) -> None:
+    sites = make_sites(tmp_path, cuts=(0, 200, 400, 600))
+    model, events, _ = run(sites, {"b": repeated([])}, tries=5, missing="stop")
+    assert model.coef_ == pytest.approx(logistic(random_state=1).fit(*table()).coef_, rel=1e-9)
+    assert spent(sites) == [1.0] * 3
+    assert any("an answer that is none" in event for event in events)
+
+
+def test_a_site_that_falls_silent_leaves_and_the_others_go_on(tmp_path: Path) -> None:
+    sites = make_sites(tmp_path, cuts=(0, 200, 400, 600))
+    model, events, transport = run(sites, {"b": at(range(ROUND + 1, 99), lost)}, patience=5.0)
+    assert events[:2] == [
+        "round 1 of part 0: site b did not answer in 5 s (try 1 of 3)",
+        "round 1 of part 0: site b did not answer in 5 s (try 2 of 3)",
+    ]
+    assert "round 1 of part 0: site b is out of the run" in events
+    assert spent(sites) == [1.0] * 3  # what was charged stays spent
+    assert model.privacy_.federation["dropped"] == [["b", "round 1 of part 0"]]
+    assert "Left out during the run: b" in model.privacy_.sentence()
+    # a and c answer each of four rounds once, though b was asked three times in one of them.
+    assert transport.asked["a"] == transport.asked["c"] == ROUND + 4 + 1
+    kinds = {name: [row.kind for row in site.ledger.rows()] for name, site in sites.items()}
+    assert kinds["a"][-1] == kinds["c"][-1] == "finished"
+    assert sites["b"].unfinished() != ()
+
+
+def test_a_site_that_comes_back_stays_out(tmp_path: Path) -> None:
+    sites = make_sites(tmp_path, cuts=(0, 200, 400, 600))
+    _, events, transport = run(sites, {"b": at(range(ROUND + 1, ROUND + 4), lost)})
+    assert transport.asked["b"] == ROUND + 1 + 3 + 1  # the end is told to it
+    assert [row.kind for row in sites["b"].ledger.rows()][-1] == "finished"
+    assert sum("site b" in event for event in events) == 4
+
+
+def test_rows_of_a_site_that_left_leave_the_number_of_records(tmp_path: Path) -> None:
+    seen: list[tuple[int, float]] = []
+    real = FederatedGate.release
+
+    def watching(self: FederatedGate, public: Any) -> Any:
+        found = real(self, public)
+        seen.append((self.records, self.expected_batch))
+        return found
+
+    sites = make_sites(tmp_path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(FederatedGate, "release", watching)
+        run(sites, {"b": at(range(ROUND + 2, 99), lost)})
+    assert seen == [(600, 600.0)] * 2 + [(460, 460.0)] * 2
+
+
+def test_a_fit_after_a_drop_is_near_that_of_the_rows_that_are_left(tmp_path: Path) -> None:
+    sites = make_sites(tmp_path, table(6000), cuts=(0, 2000, 4000, 6000), epsilon=50.0)
+    federation = Federation(InProcess(sites, {"b": at(range(ROUND + 1, 99), lost)}))
+    model = fit(logistic(epsilon=10.0, steps=8), federation)
+    X, y = table(6000)
+    keep = np.r_[0:2000, 4000:6000]
+    other = logistic(epsilon=10.0, steps=8).fit(X[keep], y[keep])
+    spread = np.sqrt(np.diag(model.posterior_.covariance))
+    assert spread == pytest.approx(np.sqrt(np.diag(other.posterior_.covariance)), rel=0.25)
+    assert (np.abs(model.posterior_.mean - other.posterior_.mean) < 4 * spread).all()
+
+
+def test_stop_ends_the_run_and_every_ledger_notes_it(tmp_path: Path) -> None:
+    sites = make_sites(tmp_path, cuts=(0, 200, 400, 600))
+    ledger = Ledger(tmp_path / "ledger", epsilon=3.0, delta=1e-2)
+    federation = Federation(InProcess(sites, {"b": at(range(ROUND + 1, 99), lost)}), missing="stop")
+    with pytest.raises(RoundFailed, match=r"site b did not answer.*nothing of it was released"):
+        fit(logistic(ledger=ledger), federation)
+    assert spent(sites) == [1.0] * 3
+    assert [row.kind for row in ledger.rows()][-1] == "failed"
+    for name in "ac":
+        assert [row.kind for row in sites[name].ledger.rows()][-1] == "failed"
+        assert sites[name].unfinished() == ()
+
+
+def test_below_the_least_number_of_sites_the_run_ends(tmp_path: Path) -> None:
+    sites = make_sites(tmp_path, cuts=(0, 200, 400, 600))
+    dying = at(range(ROUND + 1, 99), lost)
+    with pytest.raises(RoundFailed, match="1 sites are left and at least 2 are needed"):
+        run(sites, {"a": dying, "b": dying})
+    more = make_sites(tmp_path / "again", cuts=(0, 200, 400, 600))
+    model, _, _ = run(more, {"a": dying, "b": dying}, least_sites=1)
+    assert len(model.privacy_.federation["dropped"]) == 2
+
+
+def test_below_the_honest_sites_a_round_releases_nothing(tmp_path: Path) -> None:
+    sites = make_sites(tmp_path, cuts=(0, 200, 400, 600), epsilon=50.0)
+    released: list[int] = []
+    transport = InProcess(sites, {"b": at(range(ROUND + 2, 99), lost)})
+    federation = Federation(transport, mode="sites", honest=3, least_sites=1)
+    with pytest.raises(RoundFailed):
+        fit(logistic(), federation, on_step=lambda step, _: released.append(step))
+    assert released == [1, 2]
+
+
+def test_a_round_with_a_missing_site_adds_no_noise_and_releases_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[str] = []
+    real = FederatedGate._noised
+
+    def watching(self: FederatedGate, block: Any, total: Any) -> Any:
+        drawn.append(block.name)
+        return real(self, block, total)
+
+    monkeypatch.setattr(FederatedGate, "_noised", watching)
+    sites = make_sites(tmp_path, cuts=(0, 200, 400, 600))
+    with pytest.raises(RoundFailed):
+        run(sites, {"c": at(range(ROUND, 99), lost)}, missing="stop")
+    assert drawn == []
+
+
+def test_a_turn_with_fewer_answers_than_honest_sites_releases_nothing(tmp_path: Path) -> None:
+    sites = make_sites(tmp_path, cuts=(0, 150, 300, 450, 600), epsilon=50.0)
+    transport = InProcess(sites, {"b": at(range(ROUND, 99), lost)})
+    federation = Federation(transport, mode="sites", honest=2, sites_per_round=2, least_sites=2)
+    with pytest.raises(RoundFailed, match="answers of 1 sites, too few for mode 'sites'"):
+        fit(logistic(), federation)
+
+
+def test_the_end_is_told_until_it_is_confirmed(tmp_path: Path) -> None:
+    sites = make_sites(tmp_path, cuts=(0, 200, 400, 600))
+    _, events, _ = run(sites, {"b": at(range(ROUND + 4, ROUND + 6), lost)})
+    assert events == []
+    assert sites["b"].unfinished() == ()
+    deaf = make_sites(tmp_path / "deaf", cuts=(0, 200, 400, 600))
+    _, events, _ = run(deaf, {"b": at(range(ROUND + 4, 99), lost)})
+    assert events == ["site b did not confirm the end of the run; it still keeps its answers"]
+    assert len(deaf["b"].unfinished()) == 1
+
+
+def lie(change: Callable[[bytearray, bytearray], None]) -> Fault:
+    """Answers that are well made and say something else."""
+
+    def fault(number: int, question: bytes, answer: Callable[[], bytes]) -> bytes:
+        message = wire.read(answer(), (wire.OK, wire.REFUSED, wire.SUMS))
+        if message.kind != wire.SUMS:
+            return answer()
+        run, body = bytearray(message.run), bytearray(message.body)
+        change(run, body)
+        return wire.write(message.kind, bytes(run), bytes(body))
+
+    return fault
+
+
+def test_sums_that_no_rows_can_have_are_not_used(tmp_path: Path) -> None:
+    def largest(_: bytearray, body: bytearray) -> None:
+        body[7:] = b"\xff" * (len(body) - 7)
+
+    def other_round(_: bytearray, body: bytearray) -> None:
+        body[2] ^= 1
+
+    def other_run(run: bytearray, _: bytearray) -> None:
+        run[0] ^= 1
+
+    def longer(_: bytearray, body: bytearray) -> None:
+        body.append(0)
+
+    for number, change in enumerate((largest, other_round, other_run, longer)):
+        sites = make_sites(tmp_path / str(number), cuts=(0, 200, 400, 600))
+        model, events, _ = run(sites, {"b": at(range(ROUND, 99), lie(change))})
+        assert model.privacy_.federation["dropped"] == [["b", "round 0 of part 0"]]
+        assert "an answer that is none" in events[0]
+
+
+def test_a_site_that_refuses_the_offer_is_left_out_before_anything_is_charged(tmp_path: Path) -> None:
+    sites = make_sites(tmp_path, cuts=(0, 200, 400, 600))
+    poor = make_sites(tmp_path / "poor", cuts=(0, 200, 400, 600), epsilon=0.5)
+    sites["b"] = poor["b"]
+    model, events, _ = run(sites, {})
+    assert "site b refused: the run costs epsilon 1" in events[0]
+    assert spent(sites) == [1.0, 0.0, 1.0]
+    assert list(model.privacy_.federation["sites"]) == ["a", "c"]
+    sites = make_sites(tmp_path / "stop", cuts=(0, 200, 400, 600)) | {"b": poor["b"]}
+    with pytest.raises(RoundFailed, match="refused"):
+        run(sites, {}, missing="stop")
+    assert spent(sites) == [0.0] * 3
+
+
+@pytest.mark.parametrize("pattern", ["values-*", "work-*"])
+def test_a_site_that_loses_what_it_was_told_is_told_again(tmp_path: Path, pattern: str) -> None:
+    sites = make_sites(tmp_path, cuts=(0, 200, 400, 600))
+
+    def forgetful(_: int, question: bytes, answer: Callable[[], bytes]) -> bytes:
+        for path in (tmp_path / "b" / "state" / "runs").glob(f"*/{pattern}"):
+            path.unlink()
+        return answer()
+
+    model, events, _ = run(sites, {"b": at((ROUND + 2,), forgetful)}, missing="stop")
+    assert any("told again" in event for event in events)
+    assert model.coef_ == pytest.approx(logistic(random_state=1).fit(*table()).coef_, rel=1e-9)
+
+
+def test_no_answer_to_the_greeting_is_an_error_that_charges_nothing(tmp_path: Path) -> None:
+    sites = make_sites(tmp_path)
+    with pytest.raises(RoundFailed, match="sites are left"):
+        run(sites, dict.fromkeys("abc", lost))
+    assert spent(sites) == [0.0] * 3
+
+
+def test_events_go_to_the_log_and_hold_no_data(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    sites = make_sites(tmp_path, cuts=(0, 200, 400, 600))
+    with caplog.at_level(logging.INFO, "dpsep.federated"):
+        run(sites, {"b": at((ROUND,), garbled)})
+    assert "site b gave an answer that is none" in caplog.text
+
+
+def test_rules_that_make_no_federation_are_named(tmp_path: Path) -> None:
+    transport = InProcess(make_sites(tmp_path))
+    for rules, text in (
+        ({"mode": "open"}, "mode must be one of"),
+        ({"mode": "sites"}, "needs honest="),
+        ({"honest": 2}, "needs honest="),
+        ({"mode": "sites", "honest": 4}, "between 1 and 3"),
+        ({"missing": "ignore"}, "'drop' or 'stop'"),
+        ({"tries": 0}, "at least 1"),
+        ({"sites_per_round": 4}, "between 1 and 3"),
+        ({"least_sites": 0}, "between 1 and 3"),
+    ):
+        with pytest.raises(ValueError, match=text):
+            Federation(transport, **rules)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ValueError, match="the transport knows none"):
+        Federation(InProcess({}))
+    assert wire.MODES == ("server", "sites", "own")
