@@ -71,7 +71,7 @@ MUTATIONS: dict[str, tuple[Callable[[], None], tuple[Change, ...]]] = {
     ),
     "the charge is removed": (
         checks.check_charge,
-        (Change(permit, "authorise", "if ledger is not None:", "if False:", (charged,)),),
+        (Change(permit, "authorise", "if ledger is not None and", "if False and", (charged,)),),
     ),
     "the charge comes after reading": (
         checks.check_charge,

@@ -8,6 +8,7 @@ import json
 import os
 import sys
 import warnings
+from typing import Any
 
 
 def main(shards: int, process: int, processes: int, port: int, ledger: str, epsilon: float) -> None:
@@ -25,6 +26,10 @@ def main(shards: int, process: int, processes: int, port: int, ledger: str, epsi
     X = rng.uniform(-1.0, 1.0, (20_000, 4))
     y = rng.uniform(size=20_000) < 1 / (1 + np.exp(-X @ [2.0, -1.0, 0.5, 0.0]))
     found: dict[str, object] = {"devices": len(jax.local_devices()), "processes": jax.process_count()}
+    if "|" in ledger:
+        found["errors"] = [_failure(X, y, path, found) for path in ledger.split("|")]
+        print(json.dumps(found), flush=True)
+        return
     try:
         for sampling in ("full", 0.02, 0.3):
             model = dpsep.LogisticRegression(
@@ -39,6 +44,18 @@ def main(shards: int, process: int, processes: int, port: int, ledger: str, epsi
     except Exception as error:
         found["error"] = f"{type(error).__name__}: {error}"
     print(json.dumps(found), flush=True)
+
+
+def _failure(X: Any, y: Any, ledger: str, found: dict[str, object]) -> str:
+    """Fit once, and go on whatever happens."""
+    import dpsep
+
+    try:
+        dpsep.LogisticRegression(classes=[False, True], random_state=3, ledger=ledger).fit(X, y)
+        found["full"] = "fitted"
+        return ""
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
 
 
 if __name__ == "__main__":

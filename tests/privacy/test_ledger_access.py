@@ -42,6 +42,7 @@ from .server import OWNER, PASSWORD, PrivateServer
         ("postgresql+psycopg://ana@db/studies?ledger=x", "postgresql://ana@db/studies?ledger=x"),
         ("POSTGRESQL://ana@db/studies?ledger=x", "postgresql://ana@db/studies?ledger=x"),
         ("postgresql://ana@db/studies", "postgresql://ana@db/studies?ledger=ledger"),
+        ("postgresql://ana@db/d?oauth_client_secret=crét&pwd=crét", "postgresql://ana@db/d?ledger=ledger"),
         ("postgresql://ana:s%40crét@db/d?ledger=x", "postgresql://ana@db/d?ledger=x"),
         (
             "postgresql:///d?host=/run/pg&sslmode=require&ledger=x",
@@ -65,6 +66,8 @@ def test_a_url_names_a_ledger_and_is_told_without_its_password(url: str, place: 
         ('postgresql://ana:secret@db/d?ledger=a"b', "small letters"),
         ("postgresql://ana:secret@db/d?ledger=a&ledger=b", "given once"),
         ("postgresql://ana:secret@db/d?ledger=" + "a" * 41, "1 to 40"),
+        ("postgresql://ana:secret@db/d?ledger=", "1 to 40"),
+        ("postgresql://ana:a@secret@db/d?ledger=a", "more than one @"),
         ("postgresql://ana:secret@db?ledger=a", "names no database"),
         ("postgresql://ana:secret@db:port/d", "cannot be read"),
         ("postgresql://db/d?password=secret", "password among its parameters"),

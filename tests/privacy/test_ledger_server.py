@@ -143,6 +143,9 @@ def test_an_edited_or_cut_ledger_is_refused_by_every_operation(
         "DROP TRIGGER head_forward ON S.head",
         "ALTER TABLE S.head DISABLE TRIGGER head_stays",
         "ALTER TABLE S.entries ENABLE REPLICA TRIGGER entries_stay",
+        "CREATE OR REPLACE TRIGGER entries_stay BEFORE UPDATE OF token OR DELETE OR TRUNCATE ON S.entries "
+        "FOR EACH STATEMENT EXECUTE FUNCTION S.refuse()",
+        "CREATE ROLE other; ALTER TABLE S.entries OWNER TO other",
         "CREATE TRIGGER more BEFORE INSERT ON S.entries FOR EACH ROW EXECUTE FUNCTION S.refuse()",
         "CREATE RULE nothing AS ON INSERT TO S.entries DO INSTEAD NOTHING",
         "CREATE OR REPLACE FUNCTION S.refuse() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER "

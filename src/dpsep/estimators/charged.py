@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from dpsep.estimators.resume import SavedRun
+from dpsep.privacy import hosts
 from dpsep.privacy import scaling as private_scaling
 from dpsep.privacy.checkpoint import Checkpoint, CheckpointError
 from dpsep.privacy.gate import Records
@@ -102,7 +103,8 @@ def charged_run(
             permit = _again(saved, schedule, delta, ledger, early, unit, secure=stream is None)
         try:
             result, source = work(Run(permit, permit.schedule, stream, saved))
-        except BaseException:
+        except BaseException as error:
+            hosts.fail(error)
             if ledger is not None:
                 ledger.finish(permit.run, "failed")
             raise

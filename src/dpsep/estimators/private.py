@@ -112,13 +112,15 @@ class PrivateEstimator(BaseEstimator):
                 "a run of several processes cannot be resumed, and checkpoint is given; leave it out. What "
                 "such a run is charged stays on the ledger."
             )
+        with hosts.together():
+            # Of several processes the first has the ledger; the others wait for its word.
+            ledger = as_ledger(self.ledger) if hosts.leads() else None
         return {
             "epsilon": float(self.epsilon),
             "delta": float(self.delta),
             "relation": cast(Relation, self.relation),
             "sampling": self._sampling(),
-            # Of several processes the first has the ledger; the others wait for its word.
-            "ledger": cast(Ledger | None, as_ledger(self.ledger)) if hosts.leads() else None,
+            "ledger": cast(Ledger | None, ledger),
             "checkpoint": None if self.checkpoint is None else Checkpoint(self.checkpoint),
             "seed": self.random_state,
         }

@@ -18,10 +18,11 @@ from sklearn.utils import assert_all_finite
 from sklearn.utils.multiclass import check_classification_targets
 
 from dpsep.data import TableError, as_matrix, check_types
-from dpsep.data.large import LargeColumn
+from dpsep.data.large import LargeColumn, LargeColumns
 from dpsep.data.table import quiet
 from dpsep.estimators.large import pieces
 from dpsep.estimators.upstream import label_coder
+from dpsep.privacy import hosts
 from dpsep.privacy.leaks import undeclared_classes, warn_leak
 from dpsep.privacy.scaling import Scaling, within
 
@@ -38,6 +39,7 @@ class Structure(NamedTuple):
 
 def structure_of_table(X: Any) -> Structure:
     """Shape and column names of a table without a target, from its metadata."""
+    hosts.next_fit()
     records, features = table_shape(X)
     check_types(X)
     if features < 1:
@@ -84,6 +86,7 @@ def structure_of_groups(X: Any, y: Any) -> Structure:
 
     How many rows there are is not public then: no error may depend on it but that of unequal lengths.
     """
+    hosts.next_fit()
     rows, features = table_shape(X)
     check_types(X)
     if features < 1:
@@ -108,11 +111,11 @@ def table_shape(X: Any) -> tuple[int, int]:
     return int(shape[0]), int(shape[1])
 
 
-def check_finite(X: Any, y: Any) -> None:
+def check_finite(X: Any, y: Any = None) -> None:
     """Refuse bad cells, as scikit-learn does; for fits without privacy only."""
     if not all(np.isfinite(piece).all() for piece in pieces(X)):
         raise ValueError("Input X contains NaN or infinity; a fit without privacy needs finite cells.")
-    if not all(np.isfinite(piece).all() for piece in pieces(y)):
+    if y is not None and not all(np.isfinite(piece).all() for piece in pieces(y)):
         raise ValueError("Input y contains NaN, infinity or an undeclared label.")
 
 
@@ -196,7 +199,7 @@ def no_scaling(columns: int) -> Scaling:
 
 def declared_classes(classes: Any, y: Any, *, private: bool, strict: bool) -> NDArray[Any]:
     """Return the two classes, declared or (a leak under privacy) read off the target."""
-    if classes is None and isinstance(y, LargeColumn):
+    if classes is None and isinstance(_column(y), LargeColumn):
         raise ValueError(
             "the classes of a large table's target are not declared, and would be known only after reading "
             "all of it; declare them with classes=."
@@ -333,6 +336,8 @@ def _of_pandas(y: Any) -> bool:
 
 def _column(y: Any) -> Any:
     """The one column of a frame; anything else as it is."""
+    if isinstance(y, LargeColumns):
+        return y.table[y.column_names[0]]
     if isinstance(y, pl.DataFrame):
         return y.to_series(0)
     if isinstance(y, pa.Table | pa.RecordBatch):

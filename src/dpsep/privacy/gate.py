@@ -130,6 +130,7 @@ class Gate:
         # No more room in a chunk than a usual batch needs: chunks are padded.
         room = self.expected_batch + 4.0 * math.sqrt(self.expected_batch)
         self._reader = Reader(records, min(capacity_of(self.blocks), 8 * math.ceil(room / 8)))
+        hosts.agree("gate", mechanism, self.blocks, type(contribution).__name__, self._reader.layout())
 
     @property
     def records(self) -> int:
@@ -155,16 +156,17 @@ class Gate:
             What the contribution may depend on besides the record: constants and earlier releases.
         """
         self._permit.take(self.mechanism, self._ticket)
-        rows = self._drawn()
-        sums = self._reader.sums(self._contribution, self.blocks, public, rows)
-        if not hosts.leads():
-            return hosts.tell(None)
-        return hosts.tell(
-            {
-                block.name: block.assemble(self._noised(block, total) * block.unit)
-                for block, total in zip(self.blocks, sums, strict=True)
-            }
-        )
+        with hosts.together():
+            rows = self._drawn()
+            sums = self._reader.sums(self._contribution, self.blocks, public, rows)
+            if not hosts.leads():
+                return hosts.tell(None)
+            return hosts.tell(
+                {
+                    block.name: block.assemble(self._noised(block, total) * block.unit)
+                    for block, total in zip(self.blocks, sums, strict=True)
+                }
+            )
 
     def _drawn(self) -> RowNumbers:
         """Rows of the step; of several processes the leader draws them, where there is anything to draw."""
@@ -205,6 +207,12 @@ def check_blocks(mechanism: Mechanism, blocks: Sequence[Block]) -> None:
     if len({block.name for block in blocks}) < len(blocks):
         raise ValueError("the blocks of a release need different names: noise is looked up by them.")
     for block in blocks:
+        largest = block.norm_units ** (2 if block.kind == "outer" else 1)
+        if mechanism.records * largest >= 2**62:
+            raise ValueError(
+                f"sums over {mechanism.records} records in block {block.name!r} do not fit 64 bits; at most "
+                f"{2**62 // largest} records do."
+            )
         units = _deviation(mechanism, block) / block.unit * block.deviations()
         if units.min() < MIN_SD or units.max() > MAX_SD:
             raise ValueError(

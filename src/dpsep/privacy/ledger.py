@@ -27,6 +27,7 @@ import os
 import re
 from collections.abc import Iterable
 from fractions import Fraction
+from numbers import Real
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -59,6 +60,8 @@ __all__ = [
 ]
 
 CHARGES = ("charge", "extra-step")
+MOST_PATIENCE = 86400.0
+"""Most seconds that a ledger waits for others."""
 
 
 class OverBudget(LedgerError):
@@ -149,6 +152,8 @@ class Ledger:
         timeout: float = 30.0,
     ) -> None:
         self._store = store_at(path)
+        if not isinstance(timeout, Real) or not 0 < float(timeout) <= MOST_PATIENCE:
+            raise LedgerError(f"timeout is {timeout!r}: give seconds, above 0 and at most {MOST_PATIENCE:g}")
         self.timeout = timeout
         self.id = ""  # not known until the first row has been read
         if create and epsilon is not None and delta is not None and not self._store.exists(timeout):

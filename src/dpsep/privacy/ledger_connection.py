@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 SCHEMES = ("postgresql", "postgresql+psycopg")
 FORM = "postgresql://USER@HOST/DATABASE?ledger=NAME"
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
-_PASSWORD = re.compile(r"(://[^:/@]*):[^@]*@")
+_PASSWORD = re.compile(r"(://[^:/@]*):.*@", re.DOTALL)
+_EMPTY_NAME = re.compile(r"[?&]ledger=(&|$)")
+_SHOWN = ("host", "port", "sslmode", "sslrootcert", "target_session_attrs", "connect_timeout")
+"""Parameters of a URL that messages may repeat; others may hold secrets."""
 _HOPELESS = (
     *("authentication failed", "no password supplied", "does not exist", "no pg_hba.conf entry"),
     *("Errno -2", "could not translate host name", "certificate", "sslmode", "not permitted to log in"),
@@ -99,7 +102,12 @@ def read_url(text: str) -> Address:
             "the URL of the ledger has a password among its parameters, where it would be shown: put it "
             f"before the @, or into libpq's password file, and write {FORM}"
         )
-    name = url.query.get("ledger", "ledger")
+    if "@" in (url.host or "") or "@" in (url.username or ""):
+        raise LedgerError(
+            "the URL of the ledger has more than one @: write those of a password as %40, or leave the "
+            f"password to libpq's password file, and write {FORM}"
+        )
+    name = "" if _EMPTY_NAME.search("".join(text)) else url.query.get("ledger", "ledger")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise LedgerError(
             "the name of a ledger on a server has 1 to 40 small letters, digits, - and _, and is given once: "
@@ -108,7 +116,8 @@ def read_url(text: str) -> Address:
     if not url.database:
         raise LedgerError(f"the URL of the ledger names no database: write {FORM}")
     query = {key: value for key, value in url.query.items() if key != "ledger"}
-    shown = url._replace(drivername="postgresql", password=None).set(query=query | {"ledger": name})
+    told = {key: value for key, value in query.items() if key in _SHOWN}
+    shown = url._replace(drivername="postgresql", password=None).set(query=told | {"ledger": name})
     return Address(
         shown.render_as_string(hide_password=True),
         name,

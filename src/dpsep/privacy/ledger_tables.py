@@ -78,10 +78,12 @@ _TRIGGERS = (
 )
 
 LOOK = """
-WITH place AS (SELECT oid FROM pg_namespace WHERE nspname = :schema),
+WITH place AS (SELECT oid, nspowner FROM pg_namespace WHERE nspname = :schema),
 held AS (
-  SELECT c.* FROM pg_class c JOIN place ON c.relnamespace = place.oid WHERE c.relkind NOT IN ('i', 'I'))
+  SELECT c.*, place.nspowner FROM pg_class c JOIN place ON c.relnamespace = place.oid
+  WHERE c.relkind NOT IN ('i', 'I'))
 SELECT concat_ws(' ', 'table', relname, relkind, relpersistence, relrowsecurity::text,
+  (relowner = nspowner)::text,
   (SELECT count(*) FROM pg_rewrite WHERE ev_class = held.oid),
   (SELECT count(*) FROM pg_inherits WHERE inhparent = held.oid OR inhrelid = held.oid)) FROM held
 UNION ALL SELECT
@@ -90,10 +92,10 @@ UNION ALL SELECT
 UNION ALL SELECT concat_ws(' ', 'constraint', relname, pg_get_constraintdef(k.oid))
   FROM pg_constraint k JOIN held ON conrelid = held.oid WHERE contype <> 'n'
 UNION ALL SELECT concat_ws(' ', 'trigger', tgname, relname, tgtype, tgenabled, proname,
-  (tgqual IS NULL)::text, p.pronamespace = held.relnamespace)
+  (tgqual IS NULL AND tgattr::text = '' AND tgnargs = 0)::text, p.pronamespace = held.relnamespace)
   FROM pg_trigger JOIN held ON tgrelid = held.oid JOIN pg_proc p ON tgfoid = p.oid WHERE NOT tgisinternal
 UNION ALL SELECT concat_ws(' ', 'function', proname, lanname, prosecdef::text, proconfig::text,
-  md5(convert_to(prosrc, 'UTF8')))
+  md5(convert_to(prosrc, 'UTF8')), (proowner = nspowner)::text)
   FROM pg_proc JOIN place ON pronamespace = place.oid JOIN pg_language l ON prolang = l.oid
 """
 """One line for each thing that is in the schema, and each property that the laws hang on."""
@@ -130,7 +132,7 @@ def making(name: str) -> list[str]:
 
 def expected(name: str) -> set[str]:
     """Return what `LOOK` finds in a schema that nobody has changed."""
-    lines = {f"table {table} r p false 0 0" for table in ("entries", "head")}
+    lines = {f"table {table} r p false true 0 0" for table in ("entries", "head")}
     lines |= {f"column entries {cell} text {'false' if cell == 'rdp' else 'true'}" for cell in _CELLS}
     lines |= {"column entries number bigint true", "column entries token text true"}
     lines |= {"column head count bigint true", "column head hash text true"}
@@ -139,7 +141,7 @@ def expected(name: str) -> set[str]:
         lines.add(f"trigger {trigger} {table} {kind} O {function} true t")
     for function, body in _bodies(quoted(name)).items():
         digest = hashlib.md5(body.encode(), usedforsecurity=False).hexdigest()
-        lines.add(f'function {function} plpgsql true {{"{_PATH}"}} {digest}')
+        lines.add(f'function {function} plpgsql true {{"{_PATH}"}} {digest} true')
     return lines
 
 

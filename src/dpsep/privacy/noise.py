@@ -291,7 +291,7 @@ def _side(stream: WordStream, k: int, sd: float, below: int) -> int:
     for _ in range(_MAX_ROUNDS):
         tail = (tail << 64) | int(stream.words(1)[0])
         bits += 64
-        mp = _context(bits + 64)
+        mp = thread_precision(bits + 64)
         boundary = _tail_at(mp.mpf(below) + 0.5, sd, mp)
         doubt = _doubt(mp)
         if mp.ldexp(tail, -bits) >= boundary * (1 + doubt):
@@ -330,7 +330,7 @@ def _broken() -> RuntimeError:
 
 def _decide(tail: int, bits: int, sd: float) -> int | None:
     """Return the integer if every p in [tail, tail + 1] / 2^bits gives the same one, else None."""
-    mp = _context(bits + 64)
+    mp = thread_precision(bits + 64)
     low, high = mp.ldexp(tail, -bits), mp.ldexp(tail + 1, -bits)
     quantile = -float(ndtri_exp(float(mp.log(low))))  # a double is enough to name three candidates
     guess = int(mp.floor(mp.mpf(sd) * mp.mpf(quantile) + 0.5))
@@ -361,7 +361,7 @@ def _doubt(mp: Any) -> Any:
 _THREAD = threading.local()
 
 
-def _context(precision: int) -> Any:
+def thread_precision(precision: int) -> Any:
     """Return this thread's own multiple-precision context: the library's shared one can change under us."""
     mp: Any = getattr(_THREAD, "mp", None)
     if mp is None:

@@ -106,16 +106,15 @@ def authorise(
     Raises `OverBudget` (and nothing is read) where the ledger does not hold enough. Of several processes the
     one that leads charges, and the others wait for its word (`dpsep.privacy.hosts`).
     """
-    if not hosts.leads():
-        return Permit(hosts.follow(), schedule, schedule.epsilon(delta), delta, None)
-    run = run or uuid.uuid4().hex
     receipt = None
-    with hosts.leading():
+    with hosts.together():
+        hosts.agree("authorise", schedule, delta, unit, purpose)
         epsilon = schedule.epsilon(delta)
-        if ledger is not None:
+        name = run or uuid.uuid4().hex
+        if ledger is not None and hosts.leads():
             rdp = schedule.rdp_curve() if ledger.rule == "rdp" else None
             receipt = ledger.charge(
-                run,
+                name,
                 epsilon=epsilon,
                 delta=delta,
                 relation=schedule.relation,
@@ -123,7 +122,9 @@ def authorise(
                 event=describe(schedule, purpose),
                 rdp=None if rdp is None else tuple(float(value) for value in rdp),
             )
-    return Permit(hosts.tell_text(run), schedule, epsilon, delta, receipt)
+        # The others hear of the run when its charge is durable, and not before.
+        name = hosts.tell_text(name)
+    return Permit(name, schedule, epsilon, delta, receipt)
 
 
 def authorise_again(

@@ -82,6 +82,12 @@ class Reader:
         self._capacity = min(capacity, MAX_ROWS, max(8, -(-self._count // 8) * 8))
         self._whole: list[Any] | None = None
 
+    def layout(self) -> tuple[Any, ...]:
+        """How rows are cut, and of which table: what processes that sum together must have alike."""
+        sources = [getattr(array, "source", None) for array in self._records]
+        identities = [getattr(source, "identity", "") for source in sources]
+        return self._capacity, [array.shape for array in self._records], identities
+
     def sums(
         self, contribution: Contribution, blocks: tuple[Block, ...], public: Any, rows: RowNumbers
     ) -> list[NDArray[Any]]:

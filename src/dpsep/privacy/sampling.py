@@ -21,11 +21,10 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
 
-import mpmath
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsep.privacy.noise import WordStream
+from dpsep.privacy.noise import WordStream, thread_precision
 
 GAPS_BELOW = 1 / 16
 """Rate below which Poisson sampling draws gaps; above it a coin a row costs no more."""
@@ -353,17 +352,17 @@ def _exact_gap(stream: WordStream, rate: float, word: int) -> float:
     while bits < 64 * 64:
         word, bits = (word << 64) + int(stream.words(1)[0]), bits + 64
         # Both logarithms lose as many bits as they have leading zeros: room for a rate of 2^-64 and more.
-        with mpmath.workprec(bits + 256):
-            exponent = mpmath.log1p(-mpmath.mpf(rate))
-            ends = [mpmath.log(mpmath.mpf(end) / (1 << bits)) for end in (word, word + 1) if end]
-            if len(ends) == 2:
-                slack = mpmath.mpf(2) ** -(bits + 64)
-                most, least = (
-                    int(mpmath.floor(end / exponent + sign * slack))
-                    for end, sign in zip(ends, (1, -1), strict=True)
-                )
-                if most == least:
-                    return float(min(most, 1 << 53))
+        exact = thread_precision(bits + 256)
+        if word > 0:
+            exponent = exact.log1p(-exact.mpf(rate))
+            ends = [exact.log(exact.mpf(end) / (1 << bits)) for end in (word, word + 1)]
+            slack = exact.mpf(2) ** -(bits + 64)
+            most, least = (
+                int(exact.floor(end / exponent + sign * slack))
+                for end, sign in zip(ends, (1, -1), strict=True)
+            )
+            if most == least:
+                return float(min(most, 1 << 53))
     raise RuntimeError("the random stream repeats itself: the operating system's generator is at fault.")
 
 
