@@ -85,7 +85,7 @@ def growth(quick: bool = False) -> list[Row]:
 def federation(quick: bool = False) -> list[Row]:
     """Bytes and the server's seconds of a round, by weights and sites."""
     rows = []
-    for features in (9, 49) if quick else (9, 49, 199):
+    for features in (11, 49) if quick else (4, 11, 49, 199):
         question, answer, natural = message_sizes(features, 10_000)
         case = f"growth/round, {features + 1} weights"
         sent = row(case, "one site", "bytes both ways", question + answer, "B", against=("natural", natural))
