@@ -51,7 +51,7 @@ MUTATIONS: dict[str, tuple[Callable[[], None], tuple[Change, ...]]] = {
     ),
     "the noise ignores the share of a block's budget": (
         checks.check_noise,
-        (Change(gate, "_deviation", "mechanism.sigma * block.clip", "0.5 * mechanism.sigma * block.clip"),),
+        (Change(grid.Block, "noise_units", "sigma * self.clip_units", "0.5 * sigma * self.clip_units"),),
     ),
     "batches are cyclic and accounted as Poisson": (
         checks.check_sampling,

@@ -88,6 +88,13 @@ def test_shares_sum_to_one_but_for_their_rounding() -> None:
         check_blocks(mechanism(4), [Block("a", 1, 1.0, 0.6), Block("b", 1, 1.0, 0.6)])
 
 
+def test_more_records_than_a_sum_of_64_bits_holds_are_refused() -> None:
+    check_blocks(mechanism(2**32 - 1), [Block("b", 3, 1.0, kind="outer")])
+    with pytest.raises(ValueError, match="do not fit 64 bits"):
+        check_blocks(mechanism(2**32), [Block("b", 3, 1.0, kind="outer")])
+    check_blocks(mechanism(2**32), [Block("b", 3, 1.0)])
+
+
 def test_a_chunk_holds_what_suits_the_device_and_fewer_wide_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     wide = Block("b", 2**21 - 5, 1.0)
     count = Block("c", 2**22, 2.0**11, 1.0, "count", 2)  # a count row is written as its bins, not as ones
@@ -99,6 +106,16 @@ def test_a_chunk_holds_what_suits_the_device_and_fewer_wide_rows(monkeypatch: py
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     assert capacity_of(FLAT) == reader.ACCELERATOR_CAPACITY == 2**20
     assert capacity_of((Block("b", 2**10, 1.0),)) == 2**15
+
+
+@pytest.mark.parametrize("kind", ["flat", "outer"])
+def test_noise_over_the_clip_does_not_depend_on_how_small_the_clip_is(kind: Any) -> None:
+    usual = Block("b", 3, 1.0, kind=kind).noise_units(7.0)
+    for clip in (2.0**-1055 + 2.0**-1074, 1e-300, 1e-100, 3.0, 1e100):
+        assert Block("b", 3, clip, kind=kind).noise_units(7.0).tolist() == usual.tolist()
+    for clip in (2.0**-1055 + 2.0**-1074, 0.9e-100, 1.1e100, 0.0):
+        with pytest.raises(ValueError, match="positive, finite clip"):
+            check_blocks(mechanism(4), [Block("b", 3, clip, kind=kind)])
 
 
 def test_a_device_short_of_memory_gets_smaller_chunks_and_the_sum_is_the_same(

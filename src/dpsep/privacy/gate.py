@@ -75,6 +75,10 @@ __all__ = [
 ]
 
 
+LEAST_CLIP = 1e-100
+"""Least clip of a private release, and inverse of the greatest: their grids are made of normal numbers."""
+
+
 class Gate:
     """Noisy sums over records, as one charged mechanism; see the module for what is guaranteed.
 
@@ -176,7 +180,7 @@ class Gate:
         return hosts.tell(drawn)["rows"]
 
     def _noised(self, block: Block, total: NDArray[np.int64]) -> NDArray[np.float64]:
-        units = _deviation(self.mechanism, block) / block.unit * block.deviations()
+        units = block.noise_units(self.mechanism.sigma)
         if self._noise == "float":
             return total + float_gaussian(self._stream, units, block.coordinates)
         return (total + rounded_gaussian(self._stream, units, block.coordinates)).astype(np.float64)
@@ -202,8 +206,11 @@ def check_blocks(mechanism: Mechanism, blocks: Sequence[Block]) -> None:
     """Raise ValueError where blocks are no release of a mechanism; a caller can do this before the charge."""
     if abs(math.fsum(block.share for block in blocks) - 1.0) > 1e-12:
         raise ValueError("the shares of the blocks of a release must sum to one.")
-    if any(not 0 < block.clip < math.inf for block in blocks):
-        raise ValueError("a private release needs a positive, finite clip in every block.")
+    if any(not LEAST_CLIP <= block.clip <= 1 / LEAST_CLIP for block in blocks):
+        raise ValueError(
+            f"a private release needs a positive, finite clip in every block, of at least {LEAST_CLIP:g} and "
+            f"at most {1 / LEAST_CLIP:g}."
+        )
     if len({block.name for block in blocks}) < len(blocks):
         raise ValueError("the blocks of a release need different names: noise is looked up by them.")
     for block in blocks:
@@ -213,7 +220,7 @@ def check_blocks(mechanism: Mechanism, blocks: Sequence[Block]) -> None:
                 f"sums over {mechanism.records} records in block {block.name!r} do not fit 64 bits; at most "
                 f"{2**62 // largest} records do."
             )
-        units = _deviation(mechanism, block) / block.unit * block.deviations()
+        units = block.noise_units(mechanism.sigma)
         if units.min() < MIN_SD or units.max() > MAX_SD:
             raise ValueError(
                 f"the noise of block {block.name!r}, {mechanism.sigma:.3g} times its clip, does not fit the "

@@ -86,6 +86,20 @@ class Block:
         return self.clip / (FLAT_UNITS if self.kind == "flat" else OUTER_UNITS**2)
 
     @property
+    def clip_units(self) -> float:
+        """The clip in units of the released integers, by construction and not by division."""
+        if self.kind == "count":
+            return math.sqrt(self.size)
+        return float(FLAT_UNITS if self.kind == "flat" else OUTER_UNITS**2)
+
+    def noise_units(self, sigma: float) -> NDArray[np.float64]:
+        """Noise standard deviation of each coordinate, in units of the released integers.
+
+        A clip so small that its grid's unit is no normal number must not change it, so no clip is in here.
+        """
+        return sigma * self.clip_units / math.sqrt(self.share) * self.deviations()
+
+    @property
     def coordinates(self) -> int:
         """Number of released coordinates."""
         if self.kind == "count":
