@@ -66,6 +66,7 @@ ELSEWHERE = {
     **dict.fromkeys(("audit.replay", "audit.run_control", "audit.steps_of"), "it makes fits"),
     **dict.fromkeys(("audit.noise_findings", "audit.sampling_findings"), "it takes what steps_of gives"),
     "data.Finding": "a record of a finding",
+    "privacy.noise.thread_precision": "mpmath's own context: whoever calls it gives bits",
 }
 """Public names without a call here, and why."""
 
@@ -192,6 +193,11 @@ def calls() -> dict[str, Call]:
         ),
         "data.load_adult": Call(data.load_adult, {"part": "none"}, ("part",)),
         "data.load_uci": Call(data.load_uci, {"name": "none"}, ("name",)),
+        "data.scan": Call(
+            data.scan,
+            {"source": x, "memory": 2**20, "names": None, "format": None},
+            ("source", "memory", "names", "format"),
+        ),
         "data.splits": Call(data.splits, {"name": "none"}, ("name",)),
         "data.read_structure": Call(read_structure, {"source": None, "format": "csv"}, ("source", "format")),
         "data.read_table": Call(

@@ -11,10 +11,11 @@ from typing import Any, Literal, Self
 import jax
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
 
 from dpsep.estimators import other_methods
 from dpsep.estimators.charged import Spend
-from dpsep.estimators.large import records_of
+from dpsep.estimators.large import by_pieces, coded, records_of, whole_records
 from dpsep.estimators.posterior import Posterior, to_original
 from dpsep.estimators.predictive import LinearDraws
 from dpsep.estimators.private import statement_of
@@ -152,7 +153,7 @@ class LinearWeights(LinearDraws):
             self.privacy_: PrivacyStatement | None = statement_of(spend, leaks)
         else:
             check_cells(X)
-            records = self._records(X, y)
+            records = self._open_records(X, y)
             self._check_records(*records)
             self._keep(self._fit_open(task, records))
             self.privacy_ = None
@@ -160,9 +161,13 @@ class LinearWeights(LinearDraws):
 
     def log_predictive_density(self, X: Any, y: Any) -> Array:
         """Log predictive density (or probability) of each row's target."""
+        check_is_fitted(self)
+        return by_pieces(self._log_density, X, coded(y, self._target))
+
+    def _log_density(self, X: Any, y: Array) -> Array:
         mean, variance = self._predictor(X)
         with jax.enable_x64(True):
-            return np.asarray(self._log_predictive(mean, variance, self._target(y)))
+            return np.asarray(self._log_predictive(mean, variance, y))
 
     # What a kind of regression fills in.
 
@@ -223,6 +228,16 @@ class LinearWeights(LinearDraws):
 
     def _records(self, X: Any, y: Any) -> Records:
         return records_of(X, y, self._target)
+
+    def _open_records(self, X: Any, y: Any) -> Records:
+        """Records of a fit without privacy, which may need them all at once."""
+        if self.method != "sep":
+            what = f"method={self.method!r} (method='sep' does not)"
+        elif self.update == "natural":
+            what = "update='natural' without privacy (update='stable' does not)"
+        else:
+            return self._records(X, y)
+        return whole_records(what, X, y, self._target)
 
     def _fit_private(
         self,
@@ -285,6 +300,9 @@ class LinearWeights(LinearDraws):
 
     def _predictor(self, X: Any) -> tuple[Array, Array]:
         """Mean and variance of the linear predictor of each row, in the target's units."""
+        return by_pieces(self._moments, X)
+
+    def _moments(self, X: Any) -> tuple[Array, Array]:
         matrix = self._design(X)
         mean = matrix @ self.posterior_.mean
         # Row sums of (X F)^2 with F the covariance's factor: never negative.

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import ClassifierTags, RegressorTags
 
-from dpsep.data import as_matrix
 from dpsep.estimators.custom_parts import information, keeps_zero, longest_step, rule_for, to_table
 from dpsep.estimators.custom_predict import CustomPredictions
+from dpsep.estimators.large import records_of, side_by_side, whole_records
 from dpsep.estimators.linked_run import MOST_WEIGHTS, LinkedResult, LinkedTask, fit_open, fit_private
 from dpsep.estimators.posterior import Posterior
 from dpsep.estimators.private import mark_score, statement_of
@@ -24,6 +24,7 @@ from dpsep.estimators.statement import PrivacyStatement
 from dpsep.estimators.structure import (
     Structure,
     check_cells,
+    check_finite,
     check_numbers,
     coding,
     declared_labels,
@@ -33,6 +34,7 @@ from dpsep.estimators.structure import (
     structure_of_table,
 )
 from dpsep.models.custom import CustomModel, Linear, Place, Record, arrange, check_pure, weight_names
+from dpsep.privacy.gate import Records
 from dpsep.privacy.mechanism import Relation
 from dpsep.privacy.scaling import Scaling
 
@@ -164,7 +166,8 @@ class BayesianModel(CustomPredictions):
         Parameters
         ----------
         X
-            Features: a NumPy array, a pandas or polars frame.
+            Features: a NumPy array, a pandas, polars or Arrow table, or columns of a table that is larger
+            than memory (`dpsep.data.scan`).
         y
             Target, one value a row; may be left out where the log-likelihood does not use it.
         on_step
@@ -177,6 +180,7 @@ class BayesianModel(CustomPredictions):
         model = self._model(shape)
         task = self._task(shape, model)
         self._keep_names(shape)
+        records: Records | None = None
         if self.private:
             result, spend = fit_private(
                 task,
@@ -187,15 +191,13 @@ class BayesianModel(CustomPredictions):
             self.privacy_: PrivacyStatement | None = statement_of(spend, leaks)
         else:
             check_cells(X)
-            records = self._records(X, y)
-            for name, array in zip("Xy", records, strict=True):
-                if not np.isfinite(array).all():
-                    raise ValueError(f"Input {name} contains NaN, infinity or an undeclared label.")
+            records = self._open_records(X, y)
+            check_finite(*records)
             result = fit_open(task, records, self.method, self.random_state)
             self.privacy_ = None
         self._keep(result, model)
-        if self.privacy_ is None:
-            self._check_densities(*self._records(X, y))
+        if records is not None:
+            self._check_densities(records)
         return self
 
     def _warn_of_leaks(self, shape: Structure, y: Any) -> None:
@@ -248,9 +250,21 @@ class BayesianModel(CustomPredictions):
             return declared_scaling(self.bounds, columns, "the features")
         return no_scaling(columns) if all(place.columns is None for place in layout) else None
 
-    def _records(self, X: Any, y: Any) -> tuple[Array, Array]:
-        matrix = as_matrix(X)[0]
-        return matrix, np.zeros(len(matrix)) if y is None else self._target(y)
+    def _records(self, X: Any, y: Any) -> Records:
+        if y is None:
+            (features,) = records_of(X)
+            return features, np.broadcast_to(0.0, len(features))
+        return records_of(X, y, self._target)
+
+    def _open_records(self, X: Any, y: Any) -> Records:
+        """Records of a fit without privacy, which may need them all at once."""
+        if self.method == "sep":
+            return self._records(X, y)
+        what = f"method={self.method!r} (method='sep' does not)"
+        if y is None:
+            (features,) = whole_records(what, X)
+            return features, np.zeros(len(features))
+        return whole_records(what, X, y, self._target)
 
     def _keep(self, result: LinkedResult, model: CustomModel) -> None:
         columns = [str(name) for name in getattr(self, "feature_names_in_", ())]
@@ -274,11 +288,13 @@ class BayesianModel(CustomPredictions):
         elif hasattr(self, "draws_"):
             del self.draws_
 
-    def _check_densities(self, matrix: Array, y: Array) -> None:
+    def _check_densities(self, records: Records) -> None:
         """Without privacy: refuse records that the model cannot have, which a fit leaves out."""
-        bad = int(np.sum(~np.isfinite(self._log_likelihoods(self.posterior_.mean[None], matrix, y))))
+        weights = self.posterior_.mean[None]
+        densities = (self._log_likelihoods(weights, *piece) for piece in side_by_side(records))
+        bad = sum(int(np.sum(~np.isfinite(found))) for found in densities)
         if bad:
             raise ValueError(
-                f"log_likelihood is not finite for {bad} of {len(y)} records at the posterior mean; they do "
-                "not belong to this model. Remove them, or mend the function."
+                f"log_likelihood is not finite for {bad} of {len(records[0])} records at the posterior mean; "
+                "they do not belong to this model. Remove them, or mend the function."
             )

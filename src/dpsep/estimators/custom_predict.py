@@ -20,9 +20,10 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from dpsep.estimators.inference_data import inference_data
+from dpsep.estimators.large import by_pieces, coded
 from dpsep.estimators.posterior import Posterior
 from dpsep.estimators.private import PrivateEstimator
-from dpsep.estimators.structure import numbers, places
+from dpsep.estimators.structure import numbers, places, table_shape
 from dpsep.estimators.summary import Summary
 from dpsep.models.custom import CustomModel, Place, Record
 from dpsep.models.glm import Columns
@@ -57,12 +58,19 @@ class CustomPredictions(PrivateEstimator):
 
     def log_predictive_density(self, X: Any, y: Any = None) -> Array:
         """Log predictive density (or probability) of each row, the likelihood averaged over the posterior."""
-        matrix = self._new_rows(X)
-        return self._log_density(matrix, self._new_targets(matrix, y))
+        check_is_fitted(self)
+        if y is None:
+            return by_pieces(self._row_density, X)
+        target = coded(y, self._target)
+        _check_length(table_shape(X)[0], target)
+        return by_pieces(self._row_density, X, target)
 
     @available_if(_has("classes"))
     def predict_proba(self, X: Any) -> Array:
         """Posterior predictive probability of each class, shape (rows, classes)."""
+        return by_pieces(self._probabilities, X)
+
+    def _probabilities(self, X: Any) -> Array:
         matrix = self._new_rows(X)
         count = len(self.classes_)
         every = np.tile(np.arange(float(count)), len(matrix))
@@ -92,15 +100,19 @@ class CustomPredictions(PrivateEstimator):
             return self.classes_[np.argmax(self.predict_proba(X), axis=1)]
         if return_std and self.sample is None:
             raise ValueError("return_std=True needs `sample`, a function (key, params, record) that draws.")
+        centre, spread = by_pieces(lambda rows: self._moments(rows, return_std), X)
+        return (centre, spread) if return_std else centre
+
+    def _moments(self, X: Any, wanted: bool) -> tuple[Array, Array]:
+        """Mean of each row's target, and its standard deviation, which is zero where it is not wanted."""
         matrix = self._new_rows(X)
-        if not return_std and self.mean is not None:
-            return self._average(matrix)
+        if not wanted and self.mean is not None:
+            return self._average(matrix), np.zeros(len(matrix))
         weights = self._weights(_DRAWS, np.random.default_rng(0))
         key = jax.random.key(0)
         parts = [self._drawn(weights, part, key) for part in _parts(matrix)]
         drawn = [np.concatenate([one(part, axis=0) for part in parts]) for one in (np.mean, np.std)]
-        centre = drawn[0] if self.mean is None else self._average(matrix)
-        return (centre, drawn[1]) if return_std else centre
+        return drawn[0] if self.mean is None else self._average(matrix), drawn[1]
 
     @available_if(_has("sample", "classes"))
     def posterior_predictive(self, X: Any, draws: int = 1000, random_state: Seed = None) -> NDArray[Any]:
@@ -177,9 +189,8 @@ class CustomPredictions(PrivateEstimator):
             if self.classes is not None:
                 raise ValueError("this model has labels: give y, one label a row.")
             return np.zeros(len(matrix))
-        target = self._target(y)
-        if len(target) != len(matrix):
-            raise ValueError(f"X has {len(matrix)} rows and y has {len(target)}; give one target a row.")
+        target = coded(y, self._target)
+        _check_length(len(matrix), target)
         return target
 
     # The posterior is in the table's units, so rows that are predicted are clamped and not scaled.
@@ -204,6 +215,10 @@ class CustomPredictions(PrivateEstimator):
         if sampled is None:
             return self.posterior_.sample(int(draws), generator)
         return sampled[generator.permutation(np.resize(np.arange(len(sampled)), int(draws)))]
+
+    def _row_density(self, X: Any, target: Array | None = None) -> Array:
+        matrix = self._new_rows(X)
+        return self._log_density(matrix, self._new_targets(matrix, None) if target is None else target)
 
     def _log_density(self, matrix: Array, y: Array) -> Array:
         model, columns, found = self._fitted_model(), self._columns(), self.posterior_
@@ -234,6 +249,11 @@ class CustomPredictions(PrivateEstimator):
         with jax.enable_x64(True):
             model = self._fitted_model()
             return np.asarray(_draws(model, self.sample, labels, self._columns(), weights, matrix, key))
+
+
+def _check_length(rows: int, target: Array) -> None:
+    if len(target) != rows:
+        raise ValueError(f"X has {rows} rows and y has {len(target)}; give one target a row.")
 
 
 def _parts(matrix: Array) -> list[Array]:

@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpsep.estimators.base import LinearWeights
 from dpsep.estimators.columns import single, through_zero
+from dpsep.estimators.large import by_pieces, pieces
 from dpsep.estimators.private import mark_score
 from dpsep.estimators.rows import log_predictive
 from dpsep.estimators.structure import (
@@ -210,12 +211,12 @@ class _BinaryClassifier(ClassifierMixin, LinearWeights):
 
     def decision_function(self, X: Any) -> Array:
         """Log odds of the second class for each row, of the probability averaged over the posterior."""
-        log_down, log_up = self._log_both(X)
+        log_down, log_up = by_pieces(self._log_both, X)
         return log_up - log_down
 
     def predict_proba(self, X: Any) -> Array:
         """Posterior predictive probability of each class, shape (rows, 2)."""
-        both = np.exp(np.stack(self._log_both(X), axis=1))
+        both = np.exp(np.stack(by_pieces(self._log_both, X), axis=1))
         return both / both.sum(axis=1, keepdims=True)
 
     def predict(self, X: Any) -> NDArray[Any]:
@@ -310,17 +311,21 @@ class PoissonRegression(RegressorMixin, LinearWeights):
     def predict(self, X: Any, return_std: Literal[True]) -> tuple[Array, Array]: ...
     def predict(self, X: Any, return_std: bool = False) -> Array | tuple[Array, Array]:
         """Predictive mean count of each row, and its standard deviation (of a new count) if asked for."""
+        count, spread = by_pieces(self._counts_of, X)
+        return (count, spread) if return_std else count
+
+    def _counts_of(self, X: Any) -> tuple[Array, Array]:
         mean, variance = self._predictor(X)
         with jax.enable_x64(True):
             count, spread = PoissonLikelihood().predictive(mean, variance)
-        return (np.asarray(count), np.sqrt(np.asarray(spread))) if return_std else np.asarray(count)
+        return np.asarray(count), np.sqrt(np.asarray(spread))
 
     def _likelihood(self, *, narrow: bool) -> Any:
         return PoissonLikelihood("fast" if narrow else "robust")
 
     def _check_records(self, X: Array, y: Array) -> None:
         super()._check_records(X, y)
-        if (y < 0).any():
+        if any((piece < 0).any() for piece in pieces(y)):
             raise ValueError("Input y holds negative values; Poisson targets are counts, 0 or more.")
 
     def _outcome_scaling(self) -> Scaling | None:

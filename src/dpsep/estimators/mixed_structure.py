@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsep.estimators.large import refuse_large
 from dpsep.estimators.mixed_predict import Groups, MixedPredictions, slope_columns
 from dpsep.estimators.structure import (
     Structure,
@@ -60,6 +61,7 @@ class MixedStructure(MixedPredictions):
 
     def _structure(self, X: Any, y: Any, groups: Groups) -> Structure:
         """Return the table's shape, with units as records, and settle the groups."""
+        refuse_large("a mixed model, which gathers the rows of each group,", X, y, groups)
         shape = structure_of(X, y) if self.unit == "record" else structure_of_groups(X, y)
         rows = table_shape(X)[0]
         if groups is not None and _length(groups) != rows:

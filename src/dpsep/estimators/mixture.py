@@ -10,14 +10,15 @@ from numpy.typing import NDArray
 from sklearn.base import DensityMixin
 from sklearn.utils.validation import check_is_fitted
 
-from dpsep.data import as_matrix
 from dpsep.estimators import mixture_ep
+from dpsep.estimators.large import by_pieces, pieces, records_of, whole_records
 from dpsep.estimators.mixture_posterior import MixtureDraws, MixturePosterior
 from dpsep.estimators.mixture_run import Result, Task, fit_open, fit_private
 from dpsep.estimators.mixture_task import task_of
 from dpsep.estimators.private import statement_of
 from dpsep.estimators.statement import PrivacyStatement
-from dpsep.estimators.structure import check_cells, structure_of_table
+from dpsep.estimators.structure import check_cells, check_finite, structure_of_table
+from dpsep.privacy.gate import Records
 from dpsep.privacy.leaks import labelled_records, warn_leak
 from dpsep.privacy.mechanism import Relation
 
@@ -142,7 +143,8 @@ class GaussianMixture(DensityMixin, MixtureDraws):
         Parameters
         ----------
         X
-            The table: a NumPy array, a pandas or polars frame.
+            The table: a NumPy array, a pandas, polars or Arrow table, or columns of one that is larger than
+            memory (`dpsep.data.scan`).
         y
             Not used; here because scikit-learn passes it.
         on_step
@@ -157,7 +159,7 @@ class GaussianMixture(DensityMixin, MixtureDraws):
         if self.private:
             result, spend = fit_private(
                 task,
-                lambda: (as_matrix(X)[0],),
+                lambda: records_of(X),
                 **self._budget(),
                 on_step=on_step,
             )
@@ -165,15 +167,12 @@ class GaussianMixture(DensityMixin, MixtureDraws):
             self.converged_ = True
         else:
             check_cells(X)
-            matrix = as_matrix(X)[0]
-            if not np.isfinite(matrix).all():
-                raise ValueError(
-                    "Input X contains NaN or infinity; a fit without privacy needs finite cells."
-                )
+            records = self._open_records(X)
+            check_finite(records[0])
             clamped = task.scaling is not None and np.isfinite(task.scaling.high).all()
-            if not clamped and np.abs(matrix).max() > LARGEST:
+            if not clamped and any(np.abs(piece).max() > LARGEST for piece in pieces(records[0])):
                 raise ValueError(f"Input X holds cells beyond {LARGEST:g}; rescale its columns.")
-            result = self._fit_open(task, matrix)
+            result = self._fit_open(task, records)
             self.privacy_ = None
         self._keep(task, result)
         return self
@@ -190,13 +189,13 @@ class GaussianMixture(DensityMixin, MixtureDraws):
 
     def predict_proba(self, X: Any) -> Array:
         """Posterior probability of each component for each row, (rows, components)."""
-        rows = self._rows(X)
-        return self.posterior_.probabilities(rows)
+        check_is_fitted(self)
+        return by_pieces(lambda rows: self.posterior_.probabilities(self._rows(rows)), X)
 
     def score_samples(self, X: Any) -> Array:
         """Log posterior predictive density of each row."""
-        rows = self._rows(X)
-        return self.posterior_.log_density(rows)
+        check_is_fitted(self)
+        return by_pieces(lambda rows: self.posterior_.log_density(self._rows(rows)), X)
 
     def log_predictive_density(self, X: Any) -> Array:
         """Log posterior predictive density of each row; another name of `score_samples`."""
@@ -224,12 +223,19 @@ class GaussianMixture(DensityMixin, MixtureDraws):
             raise ValueError(f"n_samples must be a whole number of at least 1, not {n_samples!r}.")
         return self.posterior_.draw(int(n_samples), np.random.default_rng(random_state))
 
-    def _fit_open(self, task: Task, matrix: Array) -> Result:
+    def _open_records(self, X: Any) -> Records:
+        """Records of a fit without privacy, which may need them all at once."""
+        if self.method in self._private_methods:
+            return records_of(X)
+        return whole_records(f"method={self.method!r} (method='sep' does not)", X)
+
+    def _fit_open(self, task: Task, records: Records) -> Result:
+        (matrix,) = records
         if self.method == "adf":
             self.converged_ = True
             return mixture_ep.fit_adf(task, matrix)
         start = task._replace(method="sep") if self.method == "ep" else task
-        result = fit_open(start, (matrix,), max_iter=self.steps or 1000, tolerance=1e-6)
+        result = fit_open(start, records, max_iter=self.steps or 1000, tolerance=1e-6)
         self.converged_ = result.moved <= 1e-6
         return mixture_ep.fit_ep(task, matrix, result) if self.method == "ep" else result
 

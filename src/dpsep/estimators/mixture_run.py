@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
 from dpsep.estimators.charged import Run, Spend, charged_run, fingerprint_of, private_scaling_of
+from dpsep.estimators.large import pieces
 from dpsep.estimators.resume import KeptGate
 from dpsep.inference import components, sketch
 from dpsep.inference.propagation import propagate
@@ -320,9 +321,11 @@ def _places(order: Any, dimension: int, size: int, *, learned: bool) -> NDArray[
     return np.concatenate([part.ravel() for part in places])
 
 
-def _own_scaling(values: NDArray[np.floating]) -> Scaling:
+def _own_scaling(values: Any) -> Scaling:
     """Range of the data itself; for fits that are not private."""
-    low, high = values.min(axis=0), values.max(axis=0)
+    ranges = [(piece.min(axis=0), piece.max(axis=0)) for piece in pieces(values)]
+    low = np.min([one[0] for one in ranges], axis=0)
+    high = np.max([one[1] for one in ranges], axis=0)
     found = around(low, high)
     unbounded = np.full_like(found.centre, np.inf)
     return Scaling(found.centre, found.scale, -unbounded, unbounded)

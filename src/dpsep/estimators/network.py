@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
-from dpsep.data import as_matrix
+from dpsep.estimators.large import by_pieces, coded, records_of, whole_records
 from dpsep.estimators.network_open import fit_open
 from dpsep.estimators.network_posterior import LARGEST, FittedNetwork, NetworkDraws
 from dpsep.estimators.network_releases import sampling_of
@@ -132,7 +132,8 @@ class NetworkEstimator(NetworkDraws):
         Parameters
         ----------
         X
-            Features: a NumPy array, a pandas or polars frame.
+            Features: a NumPy array, a pandas, polars or Arrow table, or columns of a table that is larger
+            than memory (`dpsep.data.scan`; with privacy only).
         y
             Target, one value a row.
         on_step
@@ -149,7 +150,7 @@ class NetworkEstimator(NetworkDraws):
             budget["sampling"] = sampling_of(task, wanted, cast(Relation, self.relation))
             fitted, spend = fit_private(
                 task,
-                lambda: (as_matrix(X)[0], self._target(y)),
+                lambda: records_of(X, y, self._target),
                 **budget,
                 noise_aware=bool(self.noise_aware),
                 on_step=on_step,
@@ -157,7 +158,9 @@ class NetworkEstimator(NetworkDraws):
             self.privacy_: PrivacyStatement | None = statement_of(spend, leaks)
         else:
             check_cells(X)
-            records = as_matrix(X)[0], self._target(y)
+            records = whole_records(
+                "a network with private=False (private=True does not)", X, y, self._target
+            )
             _check_records(*records, clamped=self.bounds is not None)
             fitted = fit_open(task, records, int(self.random_state or 0))
             self.privacy_ = None
@@ -168,8 +171,11 @@ class NetworkEstimator(NetworkDraws):
 
     def log_predictive_density(self, X: Any, y: Any) -> Array:
         """Log predictive density (or probability) of each row's target."""
-        mean, variance = self._predictor(X)
-        return self._log_predictive(mean, variance, self._target(y))
+        check_is_fitted(self)
+        return by_pieces(self._log_density, X, coded(y, self._target))
+
+    def _log_density(self, X: Any, y: Array) -> Array:
+        return self._log_predictive(*self._predictor(X), y)
 
     def _sampling(self) -> Sampling:
         if self.sampling is None:
@@ -178,6 +184,9 @@ class NetworkEstimator(NetworkDraws):
         return super()._sampling()
 
     def _predictor(self, X: Any) -> tuple[Array, Array]:
+        return by_pieces(self._moments, X)
+
+    def _moments(self, X: Any) -> tuple[Array, Array]:
         matrix = self._new_rows(X)
         # Far beyond what can be computed with, an input says no more than that it is far.
         mean, variance = padded(self.posterior_.predictor, np.clip(matrix, -LARGEST, LARGEST))

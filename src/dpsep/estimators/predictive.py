@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from dpsep.estimators.inference_data import inference_data
+from dpsep.estimators.large import coded
 from dpsep.estimators.outcomes import LARGEST_LOG_COUNT, Normal, counts_below, normal_below
 from dpsep.estimators.private import PrivateEstimator
 from dpsep.estimators.summary import Summary
@@ -89,7 +90,7 @@ class PosteriorDraws(PrivateEstimator):
             One target a row, in the declared classes or counts where there are such.
         """
         mean, variance = self._predictor(X)
-        target = self._target(y)
+        target = coded(y, self._target)
         if len(target) != len(mean):
             raise ValueError(f"X has {len(mean)} rows and y has {len(target)}; give one target a row.")
         if hasattr(self, "classes_"):
@@ -133,7 +134,7 @@ class PosteriorDraws(PrivateEstimator):
             sample = self._coded(self._sample(parameters, u, generator))
             groups["posterior_predictive"] = {"y": sample[None]}
             if y is not None:
-                target = self._target(y)
+                target = coded(y, self._target)
                 if target.shape != u.shape[1:]:
                     raise ValueError(
                         f"X has {u.shape[1]} rows and y has {len(target)}; give one target a row."

@@ -20,7 +20,9 @@ from dpsep.data import Column, Schema, encode, encode_target, encoded_bounds, re
 from dpsep.data.cells import category_codes
 from dpsep.data.files import find_source
 from dpsep.data.frames import unknown_column
+from dpsep.data.large_encoded import EncodedTable
 from dpsep.shell.errors import CallError
+from dpsep.shell.large import open_large, refuse_whole, structure_of_large
 from dpsep.shell.overlay import Leaks, note_schema, parse_bounds, parse_classes, with_target
 from dpsep.shell.units import labels_of, settle_unit
 
@@ -48,9 +50,11 @@ class Inputs(NamedTuple):
     schema
         The declared structure, target included.
     features
-        A frame of doubles with the encoded columns' names.
+        A frame of doubles with the encoded columns' names; columns of a large table where it is read as it
+        goes.
     target
-        Numbers, or labels with an empty text for what is missing or undeclared; None of a mixture.
+        Numbers, or labels with an empty text for what is missing or undeclared (a column of a large table
+        likewise); None of a mixture.
     bounds, target_bounds
         Declared; None where any is missing.
     unbounded
@@ -65,7 +69,7 @@ class Inputs(NamedTuple):
 
     model: str
     schema: Schema
-    features: pl.DataFrame
+    features: Any
     target: Any
     bounds: tuple[Any, Any] | None
     target_bounds: tuple[float, float] | None
@@ -73,6 +77,13 @@ class Inputs(NamedTuple):
     left_out: str | None = None
     unit: str | None = None
     groups: Any = None
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of the encoded columns."""
+        return list(
+            self.features.columns if isinstance(self.features, pl.DataFrame) else self.features.column_names
+        )
 
     @property
     def classes(self) -> list[str] | None:
@@ -95,18 +106,30 @@ def read_inputs(
     drop: Sequence[str] = (),
     format: str | None = None,
     unit: str | None = None,
+    memory: int | None = None,
 ) -> Inputs:
-    """Read a table and settle what is predicted from what, and how."""
-    source = find_source(table)
+    """Read a table and settle what is predicted from what, and how.
+
+    With ``memory``, bytes that may be held for rows, the table is opened and its rows are left for the fit.
+    """
+    large = None if memory is None else open_large(table, format, memory)
+    source = find_source(table) if large is None else None
+    label = table if source is None else source.label
+
+    def read(declared: Schema | None) -> pl.DataFrame:
+        if large is not None:
+            return structure_of_large(large)
+        return read_table(source or table, format, schema=declared)
+
     labels = None if classes is None else parse_classes(classes)
     mixture = model == "mixture"
     if mixture:
         _refuse_target(target, classes)
     left_out = None
     if schema is None:
-        frame = read_table(source, format)
+        frame = read(None)
         declared = _number_types(frame, drop) if mixture else _from_types(frame, target, labels, drop, model)
-        if (format or source.format) == "csv":
+        if source is not None and (format or source.format) == "csv":
             leaks.add(
                 "the column types of the text file were guessed from its values",
                 f"Declare them: 'dpsep schema {table} --out schema.toml' drafts a schema for --schema.",
@@ -121,16 +144,23 @@ def read_inputs(
         note_schema(declared, leaks)
         chosen = _model(model, declared)
         counted = settle_unit(declared, chosen, unit, leaks)
-        frame = read_table(source, format, schema=declared)
+        frame = read(declared)
         for name in (declared.target, declared.unit):
             if name is not None and name not in frame.columns:
-                raise CallError(f"{source.label}: {unknown_column(name, frame.columns)}")
+                raise CallError(f"{label}: {unknown_column(name, frame.columns)}")
+    if large is not None:
+        refuse_whole(declared, counted, labelled=chosen in CLASSIFIERS)
     if chosen in CLASSIFIERS:
         declared = _with_classes(declared, frame, leaks)
     declared = parse_bounds(bounds, declared)
-    answers = None if declared.target is None else target_of(frame, declared)
     groups = None if counted is None else labels_of(frame, declared)
-    matrix, names = encode(frame, declared)
+    if large is None:
+        answers = None if declared.target is None else target_of(frame, declared)
+        matrix, names = encode(frame, declared)
+        features: Any = pl.DataFrame(matrix, schema=list(names))
+    else:
+        encoded = EncodedTable(large, declared)
+        features, answers = encoded.features, encoded.target
     del frame  # as large as the matrix, and not needed any more
     low, high = encoded_bounds(declared)
     bounded = bool(np.isfinite(low).all() and np.isfinite(high).all())
@@ -138,7 +168,7 @@ def read_inputs(
     return Inputs(
         model=chosen,
         schema=declared,
-        features=pl.DataFrame(matrix, schema=list(names)),
+        features=features,
         target=answers,
         bounds=(low.tolist(), high.tolist()) if bounded else None,
         target_bounds=None if outcome is None else outcome.bounds,
