@@ -295,7 +295,7 @@ def test_missing_cells_and_undeclared_labels_contribute_zero(opened: LargeTable)
         (pa.array(["n", None, "y"]).dictionary_encode(), lambda y: signs(y, np.array(["n", "y"]))),
         (pa.nulls(3), numbers),
     ],
-    ids=str,
+    ids=[f"case {number}" for number in range(10)],
 )
 def test_targets_of_every_type_are_coded_as_in_memory(tmp_path: Path, column: pa.Array, code: Any) -> None:
     with pa.ipc.new_file(tmp_path / "t.arrow", pa.schema([("y", column.type)])) as file:
