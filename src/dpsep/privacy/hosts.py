@@ -49,6 +49,11 @@ def several() -> bool:
     return jax.process_count() > 1
 
 
+def count() -> int:
+    """Return how many processes take part."""
+    return jax.process_count()
+
+
 def leads() -> bool:
     """Say whether this process holds the ledger and draws the noise."""
     return jax.process_index() == 0

@@ -142,7 +142,7 @@ class Reader:
         made = (partial(self._pad, part if every_row else np.asarray(rows[part])) for part in mine)
         padded: Any = (job() for job in made) if in_memory(self._records) else Ahead(made, READ_AHEAD)
         # Every row takes part (full batch): the chunks are the same at every step, and kept if there is room.
-        room = min(_room_to_keep(devices[0]), *(_allowed(array) for array in self._records))
+        room = min(_room_to_keep(devices), *(_allowed(array) for array in self._records))
         keep = every_row and size_of(self._records) <= room
         kept = []
         for number, chunk in enumerate(padded):
@@ -178,7 +178,8 @@ def _allowed(array: Any) -> float:
     return getattr(array.source, "memory", math.inf) / 2 if isinstance(array, Part) else math.inf
 
 
-def _room_to_keep(device: Any) -> int:
-    """Bytes of chunks that may stay on the devices between releases: half of an accelerator's memory."""
-    stats = device.memory_stats() if device.platform != "cpu" else None
-    return int(stats["bytes_limit"]) // 2 if stats and "bytes_limit" in stats else KEPT_BYTES
+def _room_to_keep(devices: list[Any]) -> int:
+    """Bytes of chunks that may stay on the devices between releases: half of all accelerators' memory."""
+    stats = devices[0].memory_stats() if devices[0].platform != "cpu" else None
+    room = int(stats["bytes_limit"]) // 2 * len(devices) if stats and "bytes_limit" in stats else KEPT_BYTES
+    return room * hosts.count()
