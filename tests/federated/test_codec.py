@@ -1,6 +1,7 @@
 """Values travel unchanged, and bytes from strangers do no harm."""
 
 import contextlib
+import struct
 import tracemalloc
 from pathlib import Path
 
@@ -136,6 +137,52 @@ def test_claims_of_size_allocate_nothing(content: bytes) -> None:
         assert tracemalloc.get_traced_memory()[1] < 100_000
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.parametrize("tag", [17, 21])
+@pytest.mark.parametrize("others", [[1 << 24] * 7, [1 << 24, 4], [1 << 24, 1 << 24]])
+def test_an_empty_array_with_huge_sides_is_a_wire_error(tag: int, others: list[int]) -> None:
+    shape = (0, *others)
+    with pytest.raises(WireError, match="larger than any"):
+        decode(bytes([tag, len(shape)]) + struct.pack(f"<{len(shape)}I", *shape))
+    assert decode(bytes([tag, 2]) + struct.pack("<2I", 0, 5)).shape == (0, 5)
+
+
+def test_whatever_goes_wrong_in_decoding_is_a_wire_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(np, "frombuffer", failing)
+    with pytest.raises(WireError, match="stand for no value"):
+        decode(encode(np.zeros(2)))
+
+
+def test_what_decoding_allocates_is_bounded_by_its_text() -> None:
+    def peak(content: bytes) -> int:
+        tracemalloc.start()
+        try:
+            with contextlib.suppress(WireError):
+                decode(content)
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    square = np.random.default_rng(0).standard_normal((600, 600))
+    for array in (square, np.tril(square), np.triu(square), square + square.T, np.zeros(200_000)):
+        content = encode(array)
+        assert peak(content) < 2.5 * len(content)
+    # One-item tuples of None: four bytes each.
+    inner = struct.pack("<BH", 7, 1) + b"\0"
+    row = struct.pack("<BH", 7, 60_000) + inner * 60_000
+    assert peak(row) < 200 * 120_000
+    assert peak(struct.pack("<BH", 7, 20) + row * 20) < 200 * codec.MOST_VALUES
+
+
+def test_there_is_a_most_of_values_in_one() -> None:
+    row = struct.pack("<BH", 7, 60_000) + b"\0" * 60_000
+    assert len(decode(struct.pack("<BH", 7, 4) + row * 4)) == 4
+    with pytest.raises(WireError, match=f"more than {codec.MOST_VALUES} values"):
+        decode(struct.pack("<BH", 7, 5) + row * 5)
 
 
 def test_deep_nests_and_left_over_bytes_are_refused() -> None:

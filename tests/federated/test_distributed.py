@@ -1,6 +1,7 @@
 """The law of a sum of rounded Gaussians, against its definition and against the bound that is charged."""
 
 import math
+import tracemalloc
 from typing import Any
 
 import mpmath
@@ -9,12 +10,16 @@ from mpmath import mp
 
 from dpsep.federated.distributed import (
     LEAST_DEVIATION,
+    MOST_HONEST,
     check_deviation,
     extra_delta,
     less,
     log_gap,
     log_variation,
+    log_variation_of_equal,
 )
+from dpsep.federated.packing import TAIL
+from dpsep.federated.site_policy import MOST_COORDINATES
 
 CASES = [
     (0.3, 0.3),
@@ -124,6 +129,35 @@ def test_what_is_charged_for_rounding_is_negligible_and_not_nothing() -> None:
     # At one grid unit it would not be.
     assert extra_delta(2, 1.0, 100, 16, 1.0) == 1.0
     assert extra_delta(2, 2.0, 100, 16, 1.0) > 1e-5
+
+
+@pytest.mark.parametrize("deviation", [0.3, 1.0, 4.0, 50.0])
+@pytest.mark.parametrize("count", [1, 2, 3, 1000])
+def test_equal_deviations_have_a_closed_form(deviation: float, count: int) -> None:
+    found = log_variation_of_equal(deviation, count)
+    assert found == pytest.approx(log_variation([deviation] * count), rel=1e-12)
+
+
+def test_the_most_honest_sites_cost_no_room() -> None:
+    tracemalloc.start()
+    assert 0 < extra_delta(MOST_HONEST, LEAST_DEVIATION, 1000, 1000, 1.0) < 1e-40
+    assert tracemalloc.get_traced_memory()[1] < 100_000
+    tracemalloc.stop()
+
+
+def test_large_epsilons_are_charged_in_full() -> None:
+    one, other = (extra_delta(2, 20.0, 1, 1, epsilon) for epsilon in (1600.0, 1700.0))
+    assert math.log(other / one) == pytest.approx(100.0)
+    assert extra_delta(2, LEAST_DEVIATION, 1, 1, 1e6) == 1.0
+
+
+def test_moving_answers_to_their_bounds_costs_less_than_the_last_digit_of_delta() -> None:
+    """At the most sites, numbers, releases and epsilon that leave any delta, and the least delta there is."""
+    releases, epsilon = 16 << 20, -log_variation_of_equal(LEAST_DEVIATION, MOST_HONEST)
+    with mp.workdps(60):
+        beyond = mpmath.erfc(mpmath.mpf(TAIL) / mpmath.sqrt(2))
+        cost = (1 + mpmath.exp(epsilon)) * MOST_HONEST * MOST_COORDINATES * releases * beyond
+        assert cost < mpmath.mpf(math.ulp(0.0))
 
 
 def test_delta_is_always_rounded_down() -> None:

@@ -1,6 +1,7 @@
 """Sites that are silent, late, damaged or gone: nothing is lost, doubled or released too soon."""
 
 import logging
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,13 @@ import pytest
 from dpsep import Ledger
 from dpsep.federated import Federation, InProcess, RoundFailed, Site, fit, wire
 from dpsep.federated.gate import FederatedGate
+from dpsep.federated.partitioned import fit_partitioned
+from dpsep.federated.product import Product, check_factor
+from dpsep.federated.session import Session
+from dpsep.federated.terms import Factor, PartTerms, Price, Terms, check_hello, check_price, check_terms
 from dpsep.federated.transport import Fault, at, garbled, huge, late, lost, repeated
 
-from .made import logistic, make_sites, table
+from .made import federate, logistic, make_sites, table
 
 pytestmark = pytest.mark.filterwarnings("ignore::dpsep.privacy.leaks.PrivacyLeakWarning")
 # Questions of a site: 0 HELLO, 1 OFFER, 2 BEGIN, 3 PART, 4.. rounds, then END.
@@ -267,3 +272,259 @@ def test_rules_that_make_no_federation_are_named(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="the transport knows none"):
         Federation(InProcess({}))
     assert wire.MODES == ("server", "sites", "own")
+
+
+BOMB = bytes([17, 8]) + struct.pack("<8I", 0, *([1 << 24] * 7))
+
+
+def hostile(kind: int, make: Callable[[wire.Message, Callable[[], bytes]], bytes]) -> Fault:
+    """A site that answers questions of one kind as it likes."""
+
+    def fault(number: int, question: bytes, answer: Callable[[], bytes]) -> bytes:
+        message = wire.read(question, tuple(wire.QUESTIONS))
+        return make(message, answer) if message.kind == kind else answer()
+
+    return fault
+
+
+def priced(**changes: Any) -> Callable[[wire.Message, Callable[[], bytes]], bytes]:
+    def make(message: wire.Message, answer: Callable[[], bytes]) -> bytes:
+        price = wire.heard(answer(), message.run, message.kind)
+        return wire.say(message.run, message.kind, price._replace(**changes))
+
+    return make
+
+
+REFUSALS: dict[str, tuple[int, Callable[[wire.Message, Callable[[], bytes]], bytes]]] = {
+    "refusal": (
+        wire.ROUND,
+        lambda message, _: wire.write(wire.REFUSED, message.run, bytes([message.kind, 1]) + BOMB),
+    ),
+    "confirmation": (wire.PART, lambda message, _: wire.say(message.run, message.kind, np.zeros(3))),
+    "greeting": (wire.HELLO, lambda message, _: wire.say(message.run, message.kind, np.zeros(3))),
+}
+
+
+@pytest.mark.parametrize("case", REFUSALS)
+def test_no_answer_stops_the_others(tmp_path: Path, case: str) -> None:
+    sites = make_sites(tmp_path, cuts=(0, 200, 400, 600))
+    model, events, _ = run(sites, {"b": hostile(*REFUSALS[case])}, tries=2)
+    assert sum("is none" in event for event in events) == 2
+    assert "site b is out of the run" in " ".join(events)
+    assert model.privacy_.epsilon == pytest.approx(1.0)
+
+
+def test_any_exception_in_reading_an_answer_is_that_sites_and_tells_its_type_only(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    federation = federate(make_sites(tmp_path), tries=1, least_sites=1)
+    session = Session(federation._transport, federation.sites(), federation.settings, bytes(16))
+
+    def check(name: str, _: bytes) -> int:
+        if name == "b":
+            raise OverflowError("secret 42")
+        return 7
+
+    found = session.gather(session.sites, lambda _: wire.ask(wire.HELLO, wire.NO_RUN, None), check, "it")
+    assert found == {"a": 7, "c": 7}
+    assert session.dropped == [("b", "it")]
+    assert "OverflowError" in caplog.text
+    assert "secret" not in caplog.text
+
+
+@pytest.mark.parametrize("body", [BOMB, b"", b"\xff"], ids=["bomb", "empty", "tag"])
+def test_no_answer_to_the_end_loses_a_finished_fit(tmp_path: Path, body: bytes) -> None:
+    sites = make_sites(tmp_path, cuts=(0, 200, 400, 600))
+
+    def ending(message: wire.Message, _: Callable[[], bytes]) -> bytes:
+        return wire.write(wire.OK, message.run, bytes([message.kind]) + body)
+
+    model, events, _ = run(sites, {"b": hostile(wire.END, ending)})
+    assert events == ["site b did not confirm the end of the run; it still keeps its answers"]
+    assert model.coef_ == pytest.approx(logistic(random_state=1).fit(*table()).coef_, rel=1e-9)
+
+
+def test_a_transport_that_dies_at_the_end_loses_nothing_either(tmp_path: Path) -> None:
+    class Dying(InProcess):
+        def ask(self, questions: dict[str, bytes], timeout: float) -> dict[str, bytes]:
+            if any(wire.read(one, tuple(wire.QUESTIONS)).kind == wire.END for one in questions.values()):
+                raise ConnectionError
+            return super().ask(questions, timeout)
+
+    model = fit(logistic(random_state=1), Federation(Dying(make_sites(tmp_path))))
+    assert model.privacy_ is not None
+
+
+@pytest.mark.parametrize(
+    ("mode", "kind", "change"),
+    [
+        ("own", wire.OFFER, {"sigmas": (1e200,)}),
+        ("own", wire.BEGIN, {"sigmas": (1e12,)}),
+        ("own", wire.BEGIN, {"sigmas": (0.0,)}),
+        ("own", wire.OFFER, {"delta": 1.0}),
+        ("own", wire.OFFER, {"alone_epsilon": None}),
+        ("server", wire.OFFER, {"sigmas": (1e200,)}),
+        ("server", wire.OFFER, {"sigmas": (1.0,)}),
+        ("server", wire.BEGIN, {"epsilon": 1e308, "sum_epsilon": 1e308}),
+        ("server", wire.BEGIN, {"delta": 0.5}),
+        ("server", wire.BEGIN, {"steps": (3,)}),
+        ("server", wire.BEGIN, {"steps": (np.zeros(2),)}),
+        ("sites", wire.BEGIN, {"sigmas": (1.0,)}),
+    ],
+)
+def test_a_price_that_the_terms_cannot_have_puts_its_site_out(
+    tmp_path: Path, mode: Any, kind: int, change: dict[str, Any]
+) -> None:
+    sites = make_sites(tmp_path, cuts=(0, 200, 400, 600), epsilon=50.0)
+    rules: dict[str, Any] = {"mode": mode, "honest": 2 if mode == "sites" else None, "tries": 1}
+    model, events, _ = run(sites, {"b": hostile(kind, priced(**change))}, **rules)
+    assert "price is none that the terms can have" in events[0]
+    assert list(model.privacy_.federation["sites"]) == ["a", "c"]
+    assert 0.9 < model.privacy_.epsilon < 1.001
+
+
+@pytest.mark.parametrize("said", [1e-9, 3.0, 1e5])
+@pytest.mark.parametrize("mode", ["server", "own"])
+def test_the_statement_is_accounted_whatever_a_site_says(tmp_path: Path, mode: Any, said: float) -> None:
+    sites = make_sites(tmp_path, cuts=(0, 200, 400, 600))
+    lying = hostile(wire.BEGIN, priced(epsilon=said, sum_epsilon=said))
+    model, _, _ = run(sites, dict.fromkeys("abc", lying), mode=mode)
+    assert model.privacy_.epsilon == pytest.approx(1.0, rel=1e-3)
+
+
+def test_a_plausible_price_counts_where_it_is_more(tmp_path: Path) -> None:
+    sites = make_sites(tmp_path, cuts=(0, 200, 400, 600))
+    model, _, _ = run(sites, {"b": hostile(wire.BEGIN, priced(epsilon=1.25))})
+    assert model.privacy_.epsilon == 1.25
+
+
+D = 3
+FACTORS: dict[str, Any] = {
+    "ragged": (0, True, Factor(((1.0,), (1.0, 2.0)), np.eye(D), np.eye(D))),
+    "tuple": (0, True, Factor(np.zeros(D), tuple(map(tuple, np.eye(D).tolist())), np.eye(D))),
+    "number": (np.zeros(2), True, Factor(np.zeros(D), np.eye(D), np.eye(D))),
+    "bool": (False, True, Factor(np.zeros(D), np.eye(D), np.eye(D))),
+    "eta": (0, True, Factor(np.full(D, 1.7e308), np.eye(D) * 1e-300, np.eye(D))),
+    "weights": (0, True, Factor(np.full(D, 1e12), np.eye(D) * 1e-300, np.eye(D))),
+    "precision": (0, True, Factor(np.zeros(D), np.eye(D) * 1e308, np.eye(D))),
+    "negative": (0, True, Factor(np.zeros(D), -np.eye(D), np.eye(D))),
+    "lopsided": (0, True, Factor(np.zeros(D), np.triu(np.full((D, D), 0.1)) + np.eye(D), np.eye(D))),
+    "noise": (0, True, Factor(np.zeros(D), np.eye(D), np.full((D, D), -1e300))),
+    "negative-noise": (0, True, Factor(np.zeros(D), np.eye(D), -np.eye(D))),
+    "integers": (0, True, Factor(np.zeros(D, np.int64), np.eye(D), np.eye(D))),
+}
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize("case", FACTORS)
+def test_a_faulty_factor_puts_its_own_site_out(tmp_path: Path, case: str, asynchronous: bool) -> None:
+    def answering(message: wire.Message, _: Callable[[], bytes]) -> bytes:
+        return wire.say(message.run, message.kind, FACTORS[case])
+
+    sites = make_sites(tmp_path)
+    events: list[str] = []
+    federation = federate(
+        sites, {"b": hostile(wire.LOCAL, answering)}, mode="own", tries=1, on_event=events.append
+    )
+    model = fit_partitioned(logistic(), federation, rounds=2, local=1, asynchronous=asynchronous)
+    assert model.privacy_ is not None
+    assert model.privacy_.federation is not None
+    assert model.privacy_.federation["dropped"] == [["b", "round 0"]]
+    assert len(events) == 2
+    assert np.isfinite(model.coef_).all()
+
+
+def test_a_factor_that_makes_cavities_nearly_singular_is_refused() -> None:
+    prior = 1e-4 * np.eye(2)
+    factor = Factor(np.zeros(2), np.diag([1e7, 1e-9]), np.eye(2))
+    check_factor(factor, prior, 100.0)
+    with pytest.raises(wire.WireError, match="nearly singular"):
+        check_factor(factor, 1e-9 * np.eye(2), 100.0)
+
+
+def test_a_large_factor_takes_no_digits_from_the_cavity_without_it() -> None:
+    product = Product(np.zeros(1), np.eye(1))
+    product.put("a", Factor(np.array([0.1]), np.array([[0.3]]), np.zeros((1, 1))))
+    product.put("b", Factor(np.array([1e15]), np.array([[1e15]]), np.zeros((1, 1))))
+    mean, precision, _ = product.cavity("b")
+    assert precision == pytest.approx(np.array([[1.3]]), rel=1e-15)
+    assert mean == pytest.approx(np.array([0.1 / 1.3]), rel=1e-15)
+
+
+@pytest.mark.parametrize("pattern", ["values-*", "work-*"])
+def test_being_told_again_takes_no_try(tmp_path: Path, pattern: str) -> None:
+    sites = make_sites(tmp_path, cuts=(0, 200, 400, 600))
+    forget = forgetting(tmp_path, pattern)
+    model, events, _ = run(sites, {"b": at((ROUND + 2,), forget)}, tries=1, missing="stop")
+    assert events == ["round 2 of part 0: site b has lost what it was told, and is told again (try 1 of 1)"]
+    assert model.coef_ == pytest.approx(logistic(random_state=1).fit(*table()).coef_, rel=1e-9)
+
+
+def test_a_site_that_always_says_it_has_lost_it_is_out_after_its_tries(tmp_path: Path) -> None:
+    def losing(message: wire.Message, _: Callable[[], bytes]) -> bytes:
+        return wire.refuse(message.run, message.kind, wire.UNKNOWN_VALUE, "lost")
+
+    sites = make_sites(tmp_path, cuts=(0, 200, 400, 600))
+    model, events, _ = run(sites, {"b": hostile(wire.ROUND, losing)}, tries=2)
+    assert sum("told again" in event for event in events) == 4
+    assert model.privacy_.federation["dropped"] == [["b", "round 0 of part 0"]]
+
+
+def test_a_site_that_works_on_its_own_is_told_again_too(tmp_path: Path) -> None:
+    sites = make_sites(tmp_path)
+    # 0 HELLO, 1 OFFER, 2 BEGIN, 3 PART, 4 LOCAL.
+    faults = {"b": at((4,), forgetting(tmp_path, "work-*"))}
+    federation = federate(sites, faults, mode="own", tries=1, missing="stop")
+    model = fit_partitioned(logistic(), federation, rounds=2, local=1)
+    assert model.privacy_ is not None
+
+
+def forgetting(folder: Path, pattern: str) -> Fault:
+    def fault(_: int, question: bytes, answer: Callable[[], bytes]) -> bytes:
+        for path in (folder / "b" / "state" / "runs").glob(f"*/{pattern}"):
+            path.unlink()
+        return answer()
+
+    return fault
+
+
+TERMS = Terms("own", 1, "zero-out", 1.0, 1e-5, (PartTerms("full", 1.0, 2, 3.0),), (0,), (), "", None, 100)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"honest": True},
+        {"coordinates": True},
+        {"local": False},
+        {"rounds": (False,)},
+        {"epsilon": 1},
+        {"parts": (PartTerms("full", 1.0, True, 3.0),)},
+        {"parts": (PartTerms("full", 1.0, 2, 1e200),)},
+        {"parts": (PartTerms("full", 1.0, 2, 1e-200),)},
+        {"parts": (PartTerms(np.zeros(2), 1.0, 2, 3.0),)},  # pyright: ignore[reportArgumentType]
+    ],
+)
+def test_numbers_of_terms_are_integers_and_in_range(change: dict[str, Any]) -> None:
+    check_terms(TERMS)
+    with pytest.raises(wire.WireError):
+        check_terms(TERMS._replace(**change))
+
+
+def test_numbers_of_prices_and_greetings_are_integers_and_in_range() -> None:
+    price = Price(1.0, 1e-5, 1.0, 1.0, (4.0,), (1,), True)
+    check_price(price, TERMS)
+    for change in (
+        {"steps": (True,)},
+        {"steps": (2,)},
+        {"epsilon": 1e7},
+        {"sigmas": (True,)},
+        {"delta": 0.0},
+    ):
+        with pytest.raises(wire.WireError):
+            check_price(price._replace(**change), TERMS)  # pyright: ignore[reportArgumentType]
+    hello = wire.Hello("a", 10, 2, (), "", ("own",), True)
+    check_hello(hello)
+    for change in ({"rows": True}, {"features": True}, {"features": 1 << 40}):
+        with pytest.raises(wire.WireError):
+            check_hello(hello._replace(**change))

@@ -1,5 +1,6 @@
 """Partitioned EP: the same fixed point, charged for every local step, whatever the pace of the sites."""
 
+import secrets
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -7,14 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpsep import LinearRegression, PoissonRegression
-from dpsep.federated import site_local, wire
+from dpsep import Ledger, LinearRegression, PoissonRegression
+from dpsep.federated import Site, site_local, wire
 from dpsep.federated.codec import decode, encode
 from dpsep.federated.compare import compare, one_step, partitioned
 from dpsep.federated.partitioned import Product, fit_partitioned
 from dpsep.federated.site_store import Store
 from dpsep.federated.transport import at, garbled, late, lost
-from dpsep.federated.wire import Factor, Refused
+from dpsep.federated.wire import Factor, Local, PartTerms, Refused, Terms, Work
+from dpsep.models.glm import Columns, GLMContribution
+from dpsep.models.linear import GaussianLikelihood
+from dpsep.privacy.grid import Block
 from dpsep.privacy.mechanism import Mechanism
 from dpsep.privacy.sampling import FullBatch
 
@@ -243,3 +247,199 @@ def test_fewer_rounds_reach_the_accuracy_of_one_step_rounds() -> None:
     assert 0.5 * slow.noise < fast.noise < 2.0 * slow.noise
     assert fast.error < 4.0 * fast.noise
     assert slow.error < 4.0 * slow.noise
+
+
+class Server:
+    """A server that asks one site with 50 rows of ones, and may be hostile."""
+
+    def __init__(self, folder: Path, terms: Terms | None = None, clip: float = 1.0) -> None:
+        X, y = np.ones((50, 1)), np.zeros(50)
+        folder.mkdir(parents=True, exist_ok=True)
+        ledger = Ledger(folder / "ledger", epsilon=1.0, delta=1e-5)
+        self.make = lambda: Site("a", (X, y), ledger, folder / "state")
+        self.site, self.run = self.make(), secrets.token_bytes(16)
+        self.price: Any = self.ask(wire.BEGIN, alone() if terms is None else terms)
+        blocks = (Block("mean", 1, 1.0, 0.001), Block("precision", 1, clip, 0.999, "outer"))
+        self.work = Work(0, (0, 1), blocks, GLMContribution(GaussianLikelihood(1.0), False))
+        self.told = self.tell(self.work)
+
+    def ask(self, kind: int, value: Any) -> Any:
+        return wire.heard(self.site.answer(wire.ask(kind, self.run, value)), self.run, kind)
+
+    def tell(self, work: Work) -> Any:
+        return self.ask(wire.PART, work)
+
+    def local(self, number: Any = 0, **changes: Any) -> Any:
+        features = Columns(*(np.array([part]) for part in (-1.0, 1.0, 0.0, 1.0)))  # pyright: ignore[reportArgumentType]
+        outcome = Columns(*(np.float64(part) for part in (-10.0, 10.0, 0.0, 1.0)))  # pyright: ignore[reportArgumentType]
+        one, name = np.ones(1), wire.name_of(encode(self.work))
+        asked = Local(number, name, 0 * one, np.eye(1), 0 * one, features, outcome, 10 * one, 0, 1.0)
+        return self.ask(wire.LOCAL, asked._replace(**changes))
+
+
+def alone(steps: int = 2, **changes: Any) -> Terms:
+    """Terms of rounds in which a site works on its own."""
+    part = PartTerms("full", 1.0, steps, 1.0)
+    return Terms("own", 1, "zero-out", 1.0, 1e-5, (part,), None, (), "", None, 100, 1)._replace(**changes)
+
+
+def count_draws(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    made: list[Any] = []
+    real = site_local.noisy_sums
+
+    def counting(*arguments: Any) -> Any:
+        made.append(real(*arguments))
+        return made[-1]
+
+    monkeypatch.setattr(site_local, "noisy_sums", counting)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"rounds": (0,)}, "no timetable"),
+        ({"parts": (PartTerms("full", 1.0, 200, 1e6), PartTerms("full", 1.0, 1, 1.0))}, "one part"),
+        ({"mode": "server"}, "mode own"),
+        ({"local": 3}, "more releases than the run"),
+    ],
+)
+def test_terms_under_which_more_could_be_done_than_is_priced_are_refused(
+    tmp_path: Path, changes: Any, text: str
+) -> None:
+    server = Server(tmp_path, alone(**changes))
+    assert isinstance(server.price, Refused)
+    assert text in server.price.text
+    assert server.local().code == wire.NOT_BEGUN
+
+
+def test_rounds_are_counted_from_the_price(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where a run began under terms that are no longer taken: with a timetable, or with two parts."""
+    from dpsep.federated import pricing
+
+    monkeypatch.setattr(pricing, "_check_alone", lambda terms: None)
+    timed = Server(tmp_path / "timed", alone(9, rounds=(0,)))
+    assert timed.price.steps == (1,)
+    assert not isinstance(timed.local(0), Refused)
+    assert timed.local(1).code == wire.NOT_CHARGED
+    parts = (PartTerms("full", 1.0, 9, 1e6), PartTerms("full", 1.0, 1, 1.0))
+    double = Server(tmp_path / "double", alone(9, parts=parts))
+    double.work = double.work._replace(part=1)
+    double.tell(double.work)
+    assert double.local(0).code == wire.BAD_TERMS
+    monkeypatch.undo()
+    double.work = double.work._replace(part=0)
+    for server in (timed, double):
+        assert server.local(0).code == wire.BAD_TERMS
+
+
+def test_a_truth_value_is_no_number_of_a_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    server, made = Server(tmp_path), count_draws(monkeypatch)
+    assert not isinstance(server.local(0), Refused)
+    assert not isinstance(server.local(1), Refused)
+    for number in (False, True):
+        assert server.local(number).code == wire.NOT_CHARGED
+    assert server.local(1, warmup=False).code == wire.BAD_TERMS
+    for changes in ({"part": False}, {"arrays": (False, True)}):
+        assert isinstance(server.tell(server.work._replace(**changes)), Refused)
+    assert len(made) == 2
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"prior_precision": np.array([[-50.0]])},
+        {"prior_precision": np.zeros((1, 1))},
+        {"prior_precision": np.array([[1e40]])},
+        {"prior_precision": np.array([[1]])},
+        {"prior_precision": np.eye(2)},
+        {"prior_precision": 1.0},
+        {"start": np.array([-1.0])},
+        {"start": np.array([0.0])},
+        {"start": np.array([1e-40])},
+        {"mean": np.array([1e40])},
+        {"prior_mean": np.zeros((50, 1))},
+        {"features": Columns(*(np.ones((50, 1)) for _ in range(4)))},  # pyright: ignore[reportArgumentType]
+        {"outcome": Columns(*(np.ones(50) for _ in range(4)))},  # pyright: ignore[reportArgumentType]
+        {"features": None},
+    ],
+    ids=str,
+)
+def test_a_cavity_that_no_posterior_has_is_refused_before_anything_is_drawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: Any
+) -> None:
+    server, made = Server(tmp_path), count_draws(monkeypatch)
+    assert isinstance(server.local(**changes), Refused)
+    assert made == []
+    assert not isinstance(server.local(), Refused)
+
+
+def test_blocks_that_no_step_is_made_of_are_refused_before_anything_is_drawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server, made = Server(tmp_path), count_draws(monkeypatch)
+    mean, precision = server.work.blocks
+    server.work = server.work._replace(blocks=(precision, mean))
+    server.tell(server.work)
+    assert isinstance(server.local(), Refused)
+    assert made == []
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_an_error_after_a_release_is_the_answer_of_the_round(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed: bool
+) -> None:
+    """Else a server asks until the noise has the right sign, and pays for one release."""
+    server, made = Server(tmp_path), count_draws(monkeypatch)
+    real = site_local.stable.update
+
+    def failing(*arguments: Any) -> Any:
+        if killed:
+            raise Killed
+        raise np.linalg.LinAlgError("depends on the noise")
+
+    monkeypatch.setattr(site_local.stable, "update", failing)
+    if killed:
+        with pytest.raises(Killed):
+            server.local()
+    else:
+        assert server.local().code == wire.FAULT
+    monkeypatch.setattr(site_local.stable, "update", real)
+    server.site = server.make()  # another process
+    # Another cavity gets nothing; the same one what follows from the same release, or the same refusal.
+    assert server.local(mean=np.ones(1)).code == wire.CHANGED
+    first = server.local()
+    assert isinstance(first, Refused) != killed
+    assert repr(server.local()) == repr(first)
+    assert isinstance(server.local(1), Refused) != killed
+    assert len(made) == (2 if killed else 1)
+
+
+def test_an_answer_that_cannot_be_sent_is_over_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    server, made = Server(tmp_path), count_draws(monkeypatch)
+    monkeypatch.setattr(site_local, "_noise_of_eta", lambda *_: np.full((1, 1), np.inf))
+    found = [server.local() for _ in range(3)]
+    assert found == found[:1] * 3
+    assert found[0].code == wire.FAULT
+    assert len(made) == 1
+
+
+def test_a_release_is_kept_before_anything_is_computed_from_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server, made = Server(tmp_path, alone(3, local=3)), count_draws(monkeypatch)
+    real, kept = Store.keep_release, []
+
+    def dying(self: Store, run: str, number: int, index: int, content: Any) -> None:
+        if index == 1 and not kept:
+            kept.append(index)
+            raise Killed
+        real(self, run, number, index, content)
+
+    monkeypatch.setattr(Store, "keep_release", dying)
+    with pytest.raises(Killed):
+        server.local()
+    assert len(made) == 2
+    assert not isinstance(server.local(), Refused)
+    # The first release is the same; the second was not kept, and nothing had been computed from it.
+    assert len(made) == 4

@@ -539,6 +539,179 @@ def test_mistakes_of_the_owner_are_named(tmp_path: Path) -> None:
         Site("", table(9), ledger, tmp_path / "state")
 
 
+def die_after_charging(one: Asker, monkeypatch: pytest.MonkeyPatch) -> None:
+    def dying(self: Store, *arguments: Any) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "begin", dying)
+        with pytest.raises(Killed):
+            one.begin()
+
+
+def test_a_price_holds_from_before_the_charge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The owner changes the site's own guarantee while its process is down between charge and note."""
+    ledger = Ledger(tmp_path / "ledger", epsilon=20.0, delta=1e-2)
+    tight = Site("a", table(100), ledger, tmp_path / "state", own=(0.1, 1e-5))
+    one = asker(tight, mode="own")
+    agreed = one.offer()
+    die_after_charging(one, monkeypatch)
+    one.site = Site("a", table(100), ledger, tmp_path / "state", own=(10.0, 1e-5))
+    price = one.begin()
+    assert price == agreed
+    assert price.epsilon == pytest.approx(0.1)
+    assert ledger.spent().epsilon == pytest.approx(0.1)
+
+
+def test_an_intent_that_was_not_charged_is_priced_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = Ledger(tmp_path / "ledger", epsilon=20.0, delta=1e-2)
+    one = asker(Site("a", table(100), ledger, tmp_path / "state", own=(5.0, 1e-5)), mode="own")
+
+    def dying(*arguments: Any, **named: Any) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "charge", dying)
+        with pytest.raises(Killed):
+            one.begin()
+    one.site = Site("a", table(100), ledger, tmp_path / "state", own=(0.5, 1e-5))
+    assert one.begin().epsilon == pytest.approx(0.5)
+    assert ledger.spent().epsilon == pytest.approx(0.5)
+    one.part()
+    assert not isinstance(one.sums(one.round(0), 0, one.begin().sigmas[0]), Refused)
+
+
+def test_a_charge_of_another_folder_pays_for_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One ledger, two folders, one name of a run: a dear intent here, a cheap charge there."""
+    ledger = Ledger(tmp_path / "ledger", epsilon=20.0, delta=1e-2)
+    dear, cheap = (
+        Site("a", table(100), ledger, tmp_path / name, own=(epsilon, 1e-5))
+        for name, epsilon in (("dear", 10.0), ("cheap", 0.01))
+    )
+    one = asker(dear, mode="own")
+
+    def dying(*arguments: Any, **named: Any) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "charge", dying)
+        with pytest.raises(Killed):
+            one.begin()
+    assert not isinstance(Asker(cheap, one.terms, one.run).begin(), Refused)
+    assert one.begin().code == wire.LOST
+    one.part()
+    assert refusal(dear, one.round(0), wire.ROUND, one.run).code == wire.NOT_BEGUN
+    assert ledger.spent().epsilon == pytest.approx(0.01)
+
+
+def test_a_run_over_budget_leaves_no_intent(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger", epsilon=1.0, delta=1e-2)
+    site = Site("a", table(100), ledger, tmp_path / "state", own=(10.0, 1e-5))
+    one = asker(site, mode="own")
+    assert one.begin().code == wire.OVER_BUDGET
+    assert site.unfinished() == ()
+    assert list((tmp_path / "state" / "runs").iterdir()) == []
+    one.site = Site("a", table(100), ledger, tmp_path / "state", own=(0.5, 1e-5))
+    assert one.begin().epsilon == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("rule", ["sum", "rdp"])
+def test_a_limit_for_one_run_holds_whatever_delta_the_server_chooses(tmp_path: Path, rule: str) -> None:
+    ledger = Ledger(tmp_path / "ledger", epsilon=8.0, delta=1e-5, rule=rule)
+    site = Site("a", table(100), ledger, tmp_path / "state", most_epsilon=0.5)
+    (part,) = terms_of({"a": site}).parts
+    for mode, epsilon in (("server", 1.0), ("own", 1e-3)):
+        terms = terms_of({"a": site}, mode=mode)
+        terms = terms._replace(delta=0.9999, epsilon=epsilon, parts=(part._replace(sigma=0.7, steps=1),))
+        one = Asker(site, terms)
+        assert one.begin().code == one.offer().code == wire.OVER_BUDGET
+    assert charges(site) == 0
+
+
+@pytest.mark.parametrize("sampling", [FullBatch(), PoissonSampling(0.5)], ids=["full", "poisson"])
+def test_an_error_after_something_was_drawn_is_the_answer_of_the_round(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sampling: Any
+) -> None:
+    """Before that it leaves the round open: it depends on the machine, and may be gone the next time."""
+    from dpsep.federated import site_sums
+
+    model = logistic(sampling="full" if isinstance(sampling, FullBatch) else 0.5)
+    site = make_sites(tmp_path)["a"]
+    one = Asker(site, terms_of({"a": site}, model, mode="own"))
+    one.start()
+    sigma = one.begin().sigmas[0]
+
+    def failing(*arguments: Any) -> Any:
+        raise RuntimeError
+
+    with monkeypatch.context() as patch:  # of reading, after the coins where there are any
+        patch.setattr(site_sums.Reader, "sums", failing)
+        assert refusal(site, one.round(0), wire.ROUND, one.run).code == wire.FAULT
+    is_open = not isinstance(one.sums(one.round(0), 0, sigma), Refused)
+    assert is_open == isinstance(sampling, FullBatch)
+    with monkeypatch.context() as patch:  # after the noise
+        patch.setattr(site_sums.packing, "pack", failing)
+        first = one.round(1)
+    assert refusal(site, first, wire.ROUND, one.run).code == wire.FAULT
+    assert one.round(1) == first
+    assert not isinstance(one.sums(one.round(2), 2, sigma), Refused)
+
+
+def test_what_is_asked_of_records_is_numbered_by_numbers(site: Site) -> None:
+    one = asker(site)
+    one.begin()
+    for changes in ({"part": False}, {"arrays": (False, True)}):
+        one.work = one.work._replace(**changes)
+        assert isinstance(one.part(), Refused)
+
+
+def test_the_honest_sites_of_a_run_are_bounded(tmp_path: Path) -> None:
+    site = make_sites(tmp_path, epsilon=500.0)["a"]
+    terms = terms_of({"a": site})._replace(mode="sites")
+    most = Asker(site, terms._replace(honest=10**6, parts=(terms.parts[0]._replace(sigma=4e3),))).offer()
+    assert most.alone_epsilon > most.sum_epsilon
+    found = Asker(site, terms._replace(honest=10**6 + 1)).offer()
+    assert found.code == wire.BAD_TERMS
+    assert "1000000 honest sites" in found.text
+
+
+def test_the_sum_is_priced_where_the_answers_alone_have_no_price_to_speak_of(tmp_path: Path) -> None:
+    from dpsep.federated.pricing import deal_of
+
+    terms = terms_of({"a": make_sites(tmp_path)["a"]})._replace(mode="sites", honest=10**6)
+    price = deal_of(terms, 100, hidden=True, secure=True).price
+    assert price.epsilon == price.sum_epsilon == pytest.approx(1.0)
+    assert price.alone_epsilon is not None
+    assert price.alone_epsilon > 1e4
+
+
+def test_hashes_of_one_kept_value_do_not_multiply_it(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    from dpsep.federated import site as module
+
+    one = asker(site)
+    one.start()
+    one.round(0)
+    monkeypatch.setattr(module, "MOST_PUBLIC", 4096)
+    assert not isinstance(one.sums(one.round(1), 1), Refused)
+    run = one.run.hex()
+    big = encode(np.arange(300.0))
+    site._store.keep_values(run, 0, {wire.name_of(big): big})
+    question = wire.ask_round(
+        one.run,
+        0,
+        2,
+        wire.name_of(encode(one.work)),
+        (np.arange(300.0),) * 255,
+        frozenset([wire.name_of(big)]),
+    )
+    assert len(question) < 4096
+    found = refusal(site, site.answer(question), wire.ROUND, one.run)
+    assert found.code == wire.BAD_TERMS
+    assert "4096 bytes in all" in found.text
+
+
 @pytest.fixture(scope="module")
 def begun(tmp_path_factory: pytest.TempPathFactory) -> Asker:
     site = make_sites(tmp_path_factory.mktemp("sites"))["a"]

@@ -6,9 +6,13 @@ Objects travel as the number of their class in an allow-list (`CLASSES`) and the
 message can name nothing else and runs no code. Equal values have equal bytes: what is agreed on can be
 compared by its hash.
 
-Decoding takes bytes from strangers. It reads no length that the bytes do not hold, allocates no more than
-about twice what it was given, goes no deeper than `DEPTH`, and refuses NaN, infinity outside of bounds of
-columns, unknown tags and bytes left over, each with a `WireError` that repeats no value.
+Decoding takes bytes from strangers. It reads no length that the bytes do not hold, goes no deeper than
+`DEPTH`, and refuses NaN, infinity outside of bounds of columns, unknown tags and bytes left over. Whatever
+goes wrong is a `WireError` that repeats no value.
+
+What it allocates is bounded: the numbers of an array take at most two and a half times their bytes (a
+triangle becomes a square), a text or a string of bytes its length (a text up to four times), and besides that
+every value less than 200 bytes, however few stand for it. There are `MOST_VALUES` of them at most.
 """
 
 import dataclasses
@@ -27,6 +31,10 @@ MOST_ITEMS = 65_535
 """Most items of a tuple."""
 MOST_SIDE = 1 << 24
 """Longest side of an array."""
+MOST_NUMBERS = 1 << 25
+"""Most numbers of an array, a side of zero counted as one: NumPy makes none whose other sides are huge."""
+MOST_VALUES = 1 << 18
+"""Most values in one, those inside of others counted too."""
 
 CLASSES: dict[int, str] = {
     1: "dpsep.federated.terms:Terms",
@@ -100,7 +108,12 @@ def decode(content: bytes) -> Any:
         They are not what `encode` writes.
     """
     reader = _Reader(content)
-    value = reader.value(0, bounded=True)
+    try:
+        value = reader.value(0, bounded=True)
+    except WireError:
+        raise
+    except Exception:  # bytes of a stranger that no check above has foreseen
+        raise WireError("these bytes stand for no value.") from None
     if reader.left:
         raise WireError(f"{reader.left} bytes are left over after a value.")
     return value
@@ -174,15 +187,21 @@ def _array(array: np.ndarray) -> bytes:
             (_SYMMETRIC, array.tobytes() == np.ascontiguousarray(array.T).tobytes()),
         ):
             if triangle:
+                _shape(_FULL, array.shape)  # where it cannot travel
                 half = array if tag != _UPPER else array.T
                 return struct.pack("<BI", tag, len(array)) + half[np.tril_indices(len(array))].tobytes()
     return _shape(_FULL, array.shape) + array.tobytes()
 
 
 def _shape(tag: int, shape: tuple[int, ...]) -> bytes:
-    if len(shape) > DEPTH or any(side > MOST_SIDE for side in shape):
+    if not _allowed(shape):
         raise WireError(f"an array of shape {shape} cannot travel.")
     return struct.pack(f"<BB{len(shape)}I", tag, len(shape), *shape)
+
+
+def _allowed(shape: tuple[int, ...]) -> bool:
+    small = len(shape) <= DEPTH and all(side <= MOST_SIDE for side in shape)
+    return small and math.prod(max(side, 1) for side in shape) <= MOST_NUMBERS
 
 
 class _Reader:
@@ -191,6 +210,7 @@ class _Reader:
     def __init__(self, content: bytes) -> None:
         self._content = memoryview(content)
         self._at = 0
+        self._values = 0
 
     @property
     def left(self) -> int:
@@ -208,6 +228,9 @@ class _Reader:
     def value(self, depth: int, *, bounded: bool) -> Any:
         if depth > DEPTH:
             raise WireError(f"a value is nested deeper than {DEPTH}.")
+        self._values += 1
+        if self._values > MOST_VALUES:
+            raise WireError(f"a message holds more than {MOST_VALUES} values.")
         (tag,) = self.unpack("<B")
         if tag in (_NONE, _TRUE, _FALSE):
             return {_NONE: None, _TRUE: True, _FALSE: False}[tag]
@@ -258,29 +281,35 @@ class _Reader:
         if tag == _SCALAR:
             return _checked(np.frombuffer(self.take(8), "<f8").reshape(()).astype(np.float64), bounded)
         if tag in _TRIANGLES:
-            (side,) = self.unpack("<I")
-            if side > MOST_SIDE:
-                raise WireError("an array is longer than any that may travel.")
-            half = np.frombuffer(self.take(8 * (side * (side + 1) // 2)), "<f8")
-            array = np.zeros((side, side))
-            array[np.tril_indices(side)] = half
-            if tag == _UPPER:
-                array = np.ascontiguousarray(array.T)
-            if tag == _SYMMETRIC:
-                array = array + np.tril(array, -1).T
-            return _checked(array, bounded)
+            return self._triangle(tag, bounded=bounded)
         if tag not in (_FULL, _WHOLE):
             raise WireError(f"tag {tag} is not one of this protocol.")
         (sides,) = self.unpack("<B")
         if sides > DEPTH:
             raise WireError("an array has more dimensions than any that may travel.")
         shape = self.unpack(f"<{sides}I")
-        if any(side > MOST_SIDE for side in shape):
-            raise WireError("an array is longer than any that may travel.")
+        if not _allowed(shape):
+            raise WireError("an array is larger than any that may travel.")
         found = np.frombuffer(self.take(8 * math.prod(shape)), "<i8" if tag == _WHOLE else "<f8")
         if tag == _WHOLE:
             return found.astype(np.int64).reshape(shape)
         return _checked(found.astype(np.float64).reshape(shape), bounded)
+
+    def _triangle(self, tag: int, *, bounded: bool) -> np.ndarray:
+        (side,) = self.unpack("<I")
+        if not _allowed((side, side)):
+            raise WireError("an array is larger than any that may travel.")
+        half = np.frombuffer(self.take(8 * (side * (side + 1) // 2)), "<f8")
+        array = np.zeros((side, side))
+        at = 0
+        for row in range(side):  # one row at a time: index arrays would take more than the numbers
+            numbers = half[at : at + row + 1]
+            if tag != _UPPER:
+                array[row, : row + 1] = numbers
+            if tag != _LOWER:
+                array[: row + 1, row] = numbers
+            at += row + 1
+        return _checked(array, bounded)
 
 
 def _finite(value: float) -> float:

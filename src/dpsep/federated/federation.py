@@ -155,7 +155,9 @@ class Federation:
 
         def check(name: str, answer: bytes) -> Price | Refused:
             price = wire.heard(answer, wire.NO_RUN, wire.OFFER)
-            return price if isinstance(price, Refused) else wire.check_price(price, terms)
+            if isinstance(price, Refused):
+                return price
+            return wire.check_price(price, session.terms_of(name, terms))
 
         self.offers = session.gather(
             session.sites,

@@ -5,10 +5,13 @@ would cost them (nothing is charged by that), charges the server's own ledger if
 through the federation's gate.
 
 **Privacy.** The releases are those of the estimator, made by `dpsep.federated.gate`. The statement says who
-added the noise, what each site was charged, and what holds against whom.
+added the noise, what each site was charged, and what holds against whom. Its epsilon is what the server's own
+accounting finds for the noise and the releases of each site, or a site's price where that is more and
+plausible: a site that says anything cannot make the statement say it.
 The proof is in docs/proofs/federated.md.
 """
 
+import logging
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -25,13 +28,15 @@ from dpsep.estimators.statement import PrivacyStatement
 from dpsep.estimators.structure import Structure
 from dpsep.federated.distributed import check_deviation
 from dpsep.federated.federation import Federation
-from dpsep.federated.pricing import part_terms, sum_delta
+from dpsep.federated.pricing import carried_out, deal_of, part_terms, sum_delta
 from dpsep.federated.session import Session
 from dpsep.federated.statement import federation_of
 from dpsep.federated.wire import Terms
 from dpsep.privacy.mechanism import Schedule
 
 __all__ = ["fit"]
+
+log = logging.getLogger("dpsep.federated")
 
 Model = TypeVar("Model", bound=LinearWeights)
 KINDS = (LinearRegression, LogisticRegression, ProbitRegression, PoissonRegression)
@@ -40,6 +45,10 @@ _HALVINGS = 12
 """Steps of the search for the noise where sites take turns; it ends within a relative 1e-3."""
 _BINS = 64
 """Most bins of a histogram of private scaling."""
+_LEAST = 1e-2
+"""Share of the noise of the terms from which on a site's own noise is accounted here."""
+_PLAUSIBLE = 2.0
+"""Multiple of the server's own accounting up to which a site's price is believed: accountants differ."""
 
 
 def fit(model: Model, federation: Federation, *, on_step: Callable[[int, int], None] | None = None) -> Model:
@@ -205,13 +214,43 @@ def _terms(model: LinearWeights, federation: Federation, budget: Budget) -> Term
     )
 
 
+def guaranteed(session: Session) -> float:
+    """Return the epsilon that was guaranteed to the site that it cost most, by the server's own accounting.
+
+    A site's price counts where it is more, up to a plausible multiple.
+    """
+    found: dict[Any, float] = {}
+    most = 0.0
+    for name, price in session.prices.items():
+        said = price.sum_epsilon if session.settings.mode == "sites" else price.epsilon
+        key = (price.sigmas, price.steps, price.delta)  # neither of full and Poisson sampling depends on rows
+        if key not in found:
+            found[key] = _accounted(session, name)
+        most = max(most, found[key], said if said <= _PLAUSIBLE * found[key] else 0.0)
+    return most
+
+
+def _accounted(session: Session, name: str) -> float:
+    """Return what a site's part costs; its own word where that cannot be accounted, for the run is over."""
+    terms, price, rows = session.begun_under(name), session.prices[name], session.hellos[name].rows
+    said = price.sum_epsilon if terms.mode == "sites" else price.epsilon
+    # Accountants need hours for noise that is nearly none; such a guarantee is the site's own, in mode "own".
+    if any(0 < mine < _LEAST * part.sigma for mine, part in zip(price.sigmas, terms.parts, strict=True)):
+        return said
+    try:
+        if terms.mode == "sites":
+            return deal_of(terms, rows, secure=price.secure).price.sum_epsilon
+        return Schedule(carried_out(terms, price, rows)).epsilon(price.delta)
+    except Exception as error:
+        log.error("what a run cost site %s could not be accounted: %s", name, type(error).__name__)
+        return said
+
+
 def _statement(made: PrivacyStatement, session: Session) -> PrivacyStatement:
     """Return the statement of what was guaranteed to the site that it cost most."""
     prices = session.prices.values()
     mode = session.settings.mode
-    changes: dict[str, Any] = {"epsilon": max(price.epsilon for price in prices)}
-    if mode == "sites":
-        changes["epsilon"] = max(price.sum_epsilon for price in prices)
+    changes: dict[str, Any] = {"epsilon": guaranteed(session)}
     if mode == "own":
         changes["sigma"] = min(price.sigmas[-1] for price in prices)
     changes["delta"] = max(price.delta for price in prices)

@@ -35,9 +35,9 @@ from dpsep.estimators.statement import PrivacyStatement
 from dpsep.federated import wire
 from dpsep.federated.codec import encode
 from dpsep.federated.federation import Federation
-from dpsep.federated.fitting import check_model, shape_of
+from dpsep.federated.fitting import check_model, guaranteed, shape_of
 from dpsep.federated.pricing import part_terms
-from dpsep.federated.product import Product
+from dpsep.federated.product import Product, check_factor
 from dpsep.federated.session import Session, plain_block
 from dpsep.federated.statement import federation_of
 from dpsep.federated.wire import Factor, Local, Refused, Terms, WireError, Work
@@ -193,7 +193,9 @@ def _together(job: _Job, rounds: int) -> None:
     for number in range(rounds):
         names = tuple(job.session.sites)
         questions = {name: _question(job, name, number) for name in names}
-        found = job.session.gather(names, questions.__getitem__, _checker(job, number), f"round {number}")
+        # A site that refused what is asked of records is out by now.
+        asked = [name for name in names if name in job.session.sites]
+        found = job.session.gather(asked, questions.__getitem__, _checker(job, number), f"round {number}")
         for name, factor in found.items():
             job.product.put(name, factor, job.damping)
         for name in set(names) - set(found):
@@ -206,8 +208,9 @@ def _apart(job: _Job, rounds: int) -> None:
     def walk(name: str) -> None:
         for number in range(rounds):
             question = _question(job, name, number)
+            asked = (name,) if name in job.session.sites else ()
             found = job.session.gather(
-                (name,), lambda _, question=question: question, _checker(job, number), f"round {number}"
+                asked, lambda _, question=question: question, _checker(job, number), f"round {number}"
             )
             if name not in found:
                 job.product.drop(name)
@@ -223,10 +226,7 @@ def _apart(job: _Job, rounds: int) -> None:
 def _question(job: _Job, name: str, number: int) -> bytes:
     """Tell a site what is asked of records, where that is new, and return its question."""
     rows = job.session.hellos[name].rows
-    # Alone, a site's rows are all there is; from then on they are seen in units of the whole posterior.
-    plan = job.plan if number else _plan(job.task, rows, job.terms, 1)
-    blocks = tuple(plain_block(block) for block in blocks_of(job.task, plan))
-    work = encode(Work(0, (0, 1), blocks, contribution_of(job.task)))
+    work = _work(job, name, number)
     job.session.tell_work((name,), wire.name_of(work), work, f"round {number}")
     prior_mean, prior_precision, mean = job.product.cavity(name)
     asked = Local(
@@ -244,34 +244,35 @@ def _question(job: _Job, name: str, number: int) -> bytes:
     return wire.ask(wire.LOCAL, job.session.run, asked)
 
 
+def _work(job: _Job, name: str, number: int) -> bytes:
+    """Return what is asked of records in a round, as it travels."""
+    # Alone, a site's rows are all there is; from then on they are seen in units of the whole posterior.
+    rows = job.session.hellos[name].rows
+    plan = job.plan if number else _plan(job.task, rows, job.terms, 1)
+    blocks = tuple(plain_block(block) for block in blocks_of(job.task, plan))
+    return encode(Work(0, (0, 1), blocks, contribution_of(job.task)))
+
+
 def _checker(job: _Job, number: int) -> Any:
     d = job.task.dimension
+    expected = float(np.max(job.settings.start))
 
     def check(name: str, answer: bytes) -> Factor | Refused:
         if len(answer) > 1024 + 8 * (2 * d + 2 * d * d):
             raise WireError("an answer is too long for this round.")
         heard = wire.heard(answer, job.session.run, wire.LOCAL)
         if isinstance(heard, Refused):
+            if heard.code == wire.UNKNOWN_PART:
+                job.session.tell_again(name, heard, _work(job, name, number))
             return heard
-        good = isinstance(heard, tuple) and len(heard) == 3 and heard[0] == number
-        if not good or not isinstance(heard[1], bool) or not isinstance(heard[2], Factor):
+        good = type(heard) is tuple and len(heard) == 3 and type(heard[0]) is int and heard[0] == number
+        if not good or not isinstance(heard[1], bool):
             raise WireError("the answer is none to this round.")
-        factor = heard[2]
-        shapes = [np.shape(part) for part in factor]
-        if shapes != [(d,), (d, d), (d, d)] or not _positive(factor.precision):
-            raise WireError("its factor is none.")
+        factor = check_factor(heard[2], job.settings.prior_precision, expected)
         job.session.secure = job.session.secure and heard[1]
         return factor
 
     return check
-
-
-def _positive(precision: Array) -> bool:
-    try:
-        np.linalg.cholesky(precision)
-    except np.linalg.LinAlgError:
-        return False
-    return bool(np.array_equal(precision, precision.T))
 
 
 def _statement(job: _Job, leaks: tuple[str, ...]) -> PrivacyStatement:
@@ -279,7 +280,7 @@ def _statement(job: _Job, leaks: tuple[str, ...]) -> PrivacyStatement:
     part = job.terms.parts[0]
     sampling = "full batch" if part.sampling == "full" else f"Poisson sampling at rate {part.rate:g}"
     return PrivacyStatement(
-        epsilon=max(price.epsilon for price in prices),
+        epsilon=guaranteed(job.session),
         delta=max(price.delta for price in prices),
         relation=job.terms.relation,
         unit="record",

@@ -17,7 +17,8 @@ so they cost its records nothing, whatever they are. A public timetable of round
 record's own coin is not hidden, because whether its site took part shows. (Take one record a site and a sum
 of ones without noise: the timetable is known, the sum says which records are ones. A sample hidden from the
 reader would leave doubt, a timetable leaves none.) In mode ``"sites"`` the ledger is charged for the sum
-only where the site declares that its single answers are hidden; else for its answers alone.
+only where the site declares that its single answers are hidden; else for its answers alone. A run in which
+sites work on their own (`local`) has one mechanism and no timetable: what is priced is what they may do.
 The proof is in docs/proofs/federated.md.
 """
 
@@ -25,7 +26,7 @@ import math
 from dataclasses import replace
 from typing import NamedTuple, cast
 
-from dpsep.federated.distributed import LEAST_DEVIATION, extra_delta, less
+from dpsep.federated.distributed import LEAST_DEVIATION, MOST_HONEST, extra_delta, less
 from dpsep.federated.wire import MODES, PartTerms, Price, Terms
 from dpsep.privacy.accounting import calibrate_schedule
 from dpsep.privacy.mechanism import Mechanism, Relation, Schedule
@@ -93,6 +94,9 @@ def deal_of(terms: Terms, rows: int, *, own: Own | None = None, hidden: bool = F
         raise BadTerms(f"mode is one of {', '.join(MODES)}, not {terms.mode!r}.")
     if not 0 < terms.delta < 1 or not terms.epsilon > 0:
         raise BadTerms("a run needs epsilon > 0 and delta in (0, 1).")
+    if terms.honest > MOST_HONEST:
+        raise BadTerms(f"a run may count on at most {MOST_HONEST} honest sites, not {terms.honest}.")
+    _check_alone(terms)
     try:
         given = tuple(mechanism_of(part, terms.relation, rows) for part in terms.parts)
         if terms.rounds is not None:
@@ -113,6 +117,12 @@ def deal_of(terms: Terms, rows: int, *, own: Own | None = None, hidden: bool = F
         price = Price(epsilon, target.delta, epsilon, epsilon, sigmas, steps, secure)
         return Deal(mine, price)
     return _shared(terms, whole, steps, hidden=hidden, secure=secure)
+
+
+def rounds_alone(terms: Terms, price: Price) -> int:
+    """Return in how many rounds a site may work on its own: what was priced, over the releases of a round."""
+    _check_alone(terms)
+    return price.steps[0] // terms.local if terms.local else 0
 
 
 def carried_out(terms: Terms, price: Price, rows: int) -> tuple[Mechanism, ...]:
@@ -137,13 +147,49 @@ def mechanism_of(part: PartTerms, relation: str, rows: int) -> Mechanism:
     return Mechanism(sampling, cast(Relation, relation), part.steps, part.sigma, rows)
 
 
+def _check_alone(terms: Terms) -> None:
+    """Raise `BadTerms` where more rounds in which sites work on their own could be counted than priced."""
+    if not terms.local:
+        return
+    if terms.mode != "own":
+        raise BadTerms(f"sites work on their own in mode own, not {terms.mode}.")
+    if terms.rounds is not None or len(terms.parts) != 1:
+        raise BadTerms("where sites work on their own a run has one part and no timetable of rounds.")
+    if terms.local > terms.parts[0].steps:
+        raise BadTerms("a round in which a site works on its own has more releases than the run.")
+
+
 def _shared(terms: Terms, whole: Schedule, steps: tuple[int, ...], *, hidden: bool, secure: bool) -> Deal:
     share = math.sqrt(terms.honest)
     alone = Schedule(tuple(replace(part, sigma=part.sigma / share) for part in whole.parts))
     alone_epsilon = alone.epsilon(terms.delta)
-    # The bound grows with epsilon; that of the answers alone is the larger.
-    sum_epsilon = whole.epsilon(sum_delta(terms, alone_epsilon))
+    sum_epsilon = _sum_epsilon(terms, whole, alone_epsilon)
     sigmas = tuple(part.sigma for part in alone.parts)
     epsilon = sum_epsilon if hidden else alone_epsilon
     price = Price(epsilon, terms.delta, sum_epsilon, alone_epsilon, sigmas, steps, secure)
     return Deal(whole if hidden else alone, price)
+
+
+def _sum_epsilon(terms: Terms, whole: Schedule, alone_epsilon: float) -> float:
+    """Return the epsilon of the sum at the delta that rounding leaves.
+
+    What rounding adds grows with epsilon, so it may be taken at any that the answer does not exceed: at that
+    of the answers alone, or, where this is so large that little of delta would be left, at that of half of
+    delta.
+    """
+    left = _left(terms, alone_epsilon)
+    if left >= terms.delta / 2:
+        found = whole.epsilon(left)
+        if terms.honest == 1 or found <= alone_epsilon:
+            return found
+    left = _left(terms, whole.epsilon(terms.delta / 2))
+    if left < terms.delta / 2:
+        raise BadTerms("rounding at the sites adds more than half of delta; use a larger delta.")
+    return whole.epsilon(left)
+
+
+def _left(terms: Terms, epsilon: float) -> float:
+    try:
+        return sum_delta(terms, epsilon)
+    except ValueError:
+        return 0.0

@@ -1,11 +1,12 @@
 r"""One run of a federation, seen from the server: who takes part, who has answered, who is out.
 
 A round asks every site that has a part in it. An answer counts when it is whole, belongs to this run and this
-round, and holds sums that so many rows can have. Who has not answered validly is asked again, up to `tries`
-times; nothing is released before every site of the round has answered or is out of the run. A site that is
-out stays out: its rows leave the public number of records, what it added to earlier releases stays in them,
-and the answers that were given are used as they were received. In mode ``"sites"`` a round with fewer than
-`honest` answers releases nothing.
+round, and holds sums that so many rows can have; whatever goes wrong in reading it is that site's invalid
+answer and nobody else's. Who has not answered validly is asked again, up to `tries` times, and a site that
+has lost what it was told is told again within the same try. Nothing is released before every site of the
+round has answered or is out of the run. A site that is out stays out: its rows leave the public number of
+records, what it added to earlier releases stays in them, and the answers that were given are used as they
+were received. In mode ``"sites"`` a round with fewer than `honest` answers releases nothing.
 
 **Privacy.** What happens here depends on which sites answered and when, on bounds and on lengths; not on what
 answers hold within their bounds. Events are told in words without data. A site that drops out costs nobody
@@ -33,6 +34,10 @@ Heard = TypeVar("Heard")
 
 class RoundFailed(RuntimeError):
     """A round that cannot be completed; nothing of it was released, and what was charged stays spent."""
+
+
+class Again(WireError):
+    """An answer that shows that a site has lost what it was told; it was told again, and is asked again."""
 
 
 class Settings(NamedTuple):
@@ -168,12 +173,9 @@ class Session:
 
         def check(site: str, answer: bytes) -> tuple[list[NDArray[np.int64]], bool] | Refused:
             heard = self._heard_sums(site, answer, work, number)
-            if isinstance(heard, Refused) and heard.code in (wire.UNKNOWN_VALUE, wire.UNKNOWN_PART):
+            if isinstance(heard, Refused):
                 self._known.pop((site, work.part), None)
-                self._told.discard((site, name))
-                if heard.code == wire.UNKNOWN_PART:
-                    self._transport.ask({site: wire.write(wire.PART, self.run, body)}, self.settings.patience)
-                raise WireError("it has lost what it was told, and is told again.")
+                self.tell_again(site, heard, body)
             return heard
 
         found = self.gather(members, make, check, what)
@@ -189,7 +191,16 @@ class Session:
         return Released(totals, tuple(found), all(secure for _, secure in found.values()))
 
     def end(self, status: Literal["finished", "failed"]) -> None:
-        """Tell every site that ever began; those in the run are told again until they confirm it."""
+        """Tell every site that ever began; those in the run are told again until they confirm it.
+
+        Never raises: the run is over, whatever sites, transport or listener do.
+        """
+        try:
+            self._tell_end(status)
+        except Exception as error:
+            log.error("the end of a run could not be told to its sites: %s", type(error).__name__)
+
+    def _tell_end(self, status: Literal["finished", "failed"]) -> None:
         waiting = [name for name in self._terms if name in self._transport.sites()]
         for _ in range(self.settings.tries):
             questions = {name: wire.ask(wire.END, self.run, status) for name in waiting}
@@ -205,7 +216,7 @@ class Session:
     def _ended(self, answer: bytes) -> bool:
         try:
             return wire.heard(answer, self.run, wire.END) is None
-        except WireError:
+        except Exception:  # whatever it is, it confirms nothing
             return False
 
     def tell(self, text: str) -> None:
@@ -229,7 +240,8 @@ class Session:
         make
             The question of a site, made anew for every try.
         check
-            Returns what an answer says; raises `WireError` where it is none.
+            Returns what an answer says; raises `WireError` where it is none, and `Again` where the site is to
+            be asked again at once. Any other exception counts as an answer that is none.
         what
             Is asked, in words.
         """
@@ -239,17 +251,28 @@ class Session:
         for attempt in range(self.settings.tries):
             if not reasons:
                 break
-            answers = self._transport.ask({name: make(name) for name in reasons}, self.settings.patience)
-            for name in tuple(reasons):
-                reason, final = self._take(name, answers.get(name), check, found)
-                if reason is None:
-                    del reasons[name]
-                    continue
-                reasons[name] = reason
-                self.tell(f"{what}: site {name} {reason} (try {attempt + 1} of {self.settings.tries})")
-                if final:
-                    del reasons[name]
-                    self._leave(name, what, reason)
+            count = f"(try {attempt + 1} of {self.settings.tries})"
+            asked: tuple[str, ...] = tuple(reasons)
+            for once_more in (True, False):
+                questions = {name: make(name) for name in asked}
+                answers = self._transport.ask(questions, self.settings.patience) if questions else {}
+                again = []
+                for name in asked:
+                    try:
+                        reason, final = self._take(name, answers.get(name), check, found)
+                    except Again as error:
+                        reason, final = str(error), False
+                        if once_more:
+                            again.append(name)
+                    if reason is None:
+                        del reasons[name]
+                        continue
+                    reasons[name] = reason
+                    self.tell(f"{what}: site {name} {reason} {count}")
+                    if final:
+                        del reasons[name]
+                        self._leave(name, what, reason)
+                asked = tuple(again)
         for name, reason in reasons.items():
             self._leave(name, what, reason)
         return {name: found[name] for name in order if name in found}
@@ -266,8 +289,13 @@ class Session:
             return f"did not answer in {self.settings.patience:g} s", False
         try:
             heard = check(name, answer)
+        except Again:
+            raise
         except WireError as error:
             return f"gave an answer that is none: {error}", False
+        except Exception as error:  # its words may repeat what the site sent
+            log.warning("an answer of site %s could not be read: %s", name, type(error).__name__)
+            return f"gave an answer that is none: it cannot be read ({type(error).__name__})", False
         if isinstance(heard, Refused):
             return f"refused: {heard.text}", heard.code not in (wire.FAULT, wire.MALFORMED)
         found[name] = heard
@@ -275,7 +303,7 @@ class Session:
 
     def _leave(self, name: str, what: str, reason: str) -> None:
         """Put a site out of the run, or end the run where that is not allowed."""
-        del self.sites[name]
+        self.sites.pop(name, None)
         self.dropped.append((name, what))
         self.tell(f"{what}: site {name} is out of the run")
         if self.settings.missing == "stop":
@@ -304,6 +332,14 @@ class Session:
         told = self.gather(new, lambda site: wire.write(wire.PART, self.run, body), check, what)
         self._told.update((site, name) for site in told)
 
+    def tell_again(self, site: str, refused: Refused, body: bytes) -> None:
+        """Tell a site again what it refuses for having lost it, and raise `Again`; nothing otherwise."""
+        if refused.code not in (wire.UNKNOWN_VALUE, wire.UNKNOWN_PART):
+            return
+        if refused.code == wire.UNKNOWN_PART:
+            self._transport.ask({site: wire.write(wire.PART, self.run, body)}, self.settings.patience)
+        raise Again("has lost what it was told, and is told again")
+
     def _heard_sums(
         self, site: str, answer: bytes, work: Work, number: int
     ) -> tuple[list[NDArray[np.int64]], bool] | Refused:
@@ -318,6 +354,10 @@ class Session:
         ):
             raise WireError("its sums are none that its rows can have.")
         return totals, heard.secure
+
+    def begun_under(self, name: str) -> Terms:
+        """Return the terms under which a site was asked to begin."""
+        return self._terms[name]
 
     def terms_of(self, name: str, terms: Terms) -> Terms:
         """Return the terms with a site's own rounds."""

@@ -17,10 +17,12 @@ of an allow-list can be asked for, which read one record at a time.
 *Charge before touch.* Records are read inside the answer to a ROUND of a run whose charge is in the ledger,
 and nowhere else.
 
-*Exactly once.* BEGIN charges once a run: what will be charged is written down first, so that a process that
-dies in between finds the charge in the ledger and does not repeat it. A round gets one answer with new noise
-and new coins; it is on the disk before it is sent, asked again it is sent again, and asked with other public
-values it is refused. Rounds beyond those charged, or outside of the site's timetable, are refused.
+*Exactly once.* BEGIN charges once a run: what will be charged, and at what price, is written down first, and
+the charge bears a mark of the folder and of both, so that a process that dies in between knows its charge in
+the ledger and does not repeat it. A round gets one answer with new noise and new coins; it is on the disk
+before it is sent, asked again it is sent again, and asked with other public values it is refused. An error
+once coins or noise were drawn is the round's answer, and kept like any other: whether it happens may depend
+on them. Rounds beyond those charged, or outside of the site's timetable, are refused.
 
 *Assumed.* In mode ``"server"`` the server keeps the sums to itself; in mode ``"sites"`` with ``hidden``
 nobody sees single answers, and so many sites are honest. Neither is something that this library can enforce.
@@ -34,7 +36,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from dpsep.federated import wire
 from dpsep.federated.codec import decode
-from dpsep.federated.site_policy import Policy, Refusal
+from dpsep.federated.site_policy import Mark, Policy, Refusal
 from dpsep.federated.site_store import Kept, Store
 from dpsep.federated.wire import Terms, WireError, Work
 from dpsep.privacy.ledger import Ledger, LedgerError, as_ledger
@@ -46,7 +48,12 @@ if TYPE_CHECKING:  # slow to import, and a greeting needs neither accountants no
 __all__ = ["Refusal", "Site"]
 
 log = logging.getLogger("dpsep.federated")
+MOST_PUBLIC = 1 << 26
+"""Most bytes of the public values of one round, once those that the site holds are in their places."""
 _FAULT = "the site could not answer; its owner finds the kind of error in the site's log."
+_OVER = (
+    "the site could not complete this round, and it is over; its owner finds the kind of error in its log."
+)
 
 
 class Begun(NamedTuple):
@@ -221,19 +228,22 @@ class Site:
         if reply is not None:
             return reply
         terms = self._terms(message.body)
-        deal = self._policy.deal(terms, self._shape[0])
-        charged = self._policy.charged(run)
-        if kept is None:
-            if charged:
-                raise Refusal(
-                    wire.LOST, "the run was charged here and its folder is gone; it cannot go on here."
-                )
-            self._store.intend(run, message.body)
-        if not charged:
-            self._policy.charge(run, deal, terms)
-        reply = wire.say(message.run, wire.BEGIN, deal.price)
+        reply = None if kept is None else self._store.price(run)
+        if reply is None or not self._policy.paid(run, self._mark(message.body, reply)):
+            self._policy.check_new(run)
+            deal = self._policy.deal(terms, self._shape[0])
+            reply = wire.say(message.run, wire.BEGIN, deal.price)
+            self._store.intend(run, message.body, reply)
+            try:
+                self._policy.charge(run, deal, terms, self._mark(message.body, reply))
+            except Refusal:  # over budget: nothing was charged
+                self._store.forget(run)
+                raise
         self._store.begin(run, reply)
         return reply
+
+    def _mark(self, terms: bytes, reply: bytes) -> Mark:
+        return Mark(self._store.identity(), wire.digest(wire.digest(terms) + reply).hex())
 
     def _begun(self, run: str) -> Begun:
         if self._store.ended(run):
@@ -257,6 +267,9 @@ class Site:
     def _check_work(self, work: Any, begun: Begun) -> None:
         from dpsep.federated.site_sums import check_work
 
+        # A truth value is a number to Python, and would be a second name of one.
+        if isinstance(work, Work) and any(type(one) is not int for one in (work.part, *work.arrays)):
+            raise Refusal(wire.BAD_TERMS, "what is asked of records is not of its types.")
         try:
             check_work(work, begun.parts, begun.terms)
         except ValueError as error:  # speaks of blocks, clips and shares
@@ -277,48 +290,36 @@ class Site:
             if kept.question != question:
                 raise Refusal(wire.CHANGED, "the round was answered for other public values; it is over.")
             return kept.answer
+        from dpsep.federated.site_rounds import Drawn
         from dpsep.federated.site_sums import packed_sums
 
         work = cast(Work, decode(content))
         if work.part != asked.part:
             raise Refusal(wire.BAD_TERMS, "the round is of another part than what it asks for.")
         value = decode(public)
-        stream = self._noise()
-        packed = packed_sums(self._arrays(work, begun.terms), begun, work, value, stream)
-        answer = wire.say_sums(message.run, asked.part, asked.round, self.secure, packed)
+        arrays, stream = self._arrays(work, begun.terms), Drawn(self._noise())
+        try:
+            packed = packed_sums(arrays, begun, work, value, stream)
+            answer = wire.say_sums(message.run, asked.part, asked.round, self.secure, packed)
+        except Exception as error:
+            if not stream.drawn:
+                raise
+            answer = self._over(message, error)
         self._store.keep_values(run, asked.part, wire.kept_children(children))
         self._store.keep_answer(run, asked.part, asked.round, Kept(question, answer))
         return answer
 
     def _local(self, message: wire.Message, begun: Begun) -> bytes:
-        from dpsep.federated.site_local import Kept as Answered
-        from dpsep.federated.site_local import check_local, local_round
+        from dpsep.federated.site_rounds import Alone, Drawn
 
-        asked = decode(message.body)
-        try:
-            number = check_local(asked, begun.terms, self._shape[1])
-        except ValueError as error:
-            raise Refusal(wire.NOT_CHARGED, str(error)) from None
-        question = wire.digest(message.body)
-        kept = self._store.answer(begun.run, 0, number)
-        if kept is not None:
-            if kept.question != question:
-                raise Refusal(wire.CHANGED, "the round was answered for another cavity; it is over.")
-            return Answered.read(kept.answer).answer
-        before = self._store.answer(begun.run, 0, number - 1) if number else None
-        content = self._store.work(begun.run, asked.work)
-        if content is None:
-            raise Refusal(wire.UNKNOWN_PART, "the site was not told what is asked of records in this round.")
-        if number and before is None:
-            raise Refusal(wire.BAD_TERMS, "the round before has not been answered.")
-        work = cast(Work, decode(content))
-        stream = self._noise()
-        state = None if before is None else Answered.read(before.answer).state
-        factor, state = local_round(self._arrays(work, begun.terms), begun, work, asked, state, stream)
-        answer = wire.say(message.run, wire.LOCAL, (number, self.secure, factor))
-        # The answer and the state that the next round starts from are one file: neither is there alone.
-        self._store.keep_answer(begun.run, 0, number, Kept(question, Answered(answer, state).write()))
-        return answer
+        alone = Alone(self._store, begun, self._shape[1], secure=self.secure)
+        stream = Drawn(self._noise())
+        return alone.answer(message, lambda work: self._arrays(work, begun.terms), stream, self._over)
+
+    def _over(self, message: wire.Message, error: Exception) -> bytes:
+        """Return the refusal that is a round's answer where it failed after coins or noise were drawn."""
+        log.error("%s of %s failed: %s", wire.QUESTIONS[message.kind], self.name, type(error).__name__)
+        return wire.refuse(message.run, message.kind, wire.FAULT, _OVER)
 
     def _check_number(self, part: int, number: int, begun: Begun) -> None:
         terms = begun.terms
@@ -338,6 +339,8 @@ class Site:
             if found is None:
                 raise Refusal(wire.UNKNOWN_VALUE, "the site does not hold public values that it was sent.")
             children.append(found)
+        if sum(map(len, children)) > MOST_PUBLIC:
+            raise Refusal(wire.BAD_TERMS, f"public values may have {MOST_PUBLIC} bytes in all.")
         return tuple(children)
 
     def _arrays(self, work: Work, terms: Terms) -> Any:

@@ -9,11 +9,14 @@ belongs to the cavity of its time.
 
 **Privacy.** Every local step is a release with all of the site's own noise, as in mode ``"own"``, and all of
 them were charged when the run began: rounds times `local`. The factor is a function of these releases and of
-what the server sent. A round that is interrupted leaves nothing outside of the site and is done again; one
-that is answered is kept. The proof is in docs/proofs/federated.md.
+what the server sent. A release is on the disk before anything is computed from it, and a round that is begun
+again goes on from the releases it has: whatever an update does, also where it fails, is a function of one set
+of releases. A cavity that no posterior has is refused before anything is drawn. The proof is in
+docs/proofs/federated.md.
 """
 
 import struct
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,13 +24,27 @@ from numpy.typing import NDArray
 
 from dpsep.families import Gamma
 from dpsep.federated.codec import decode, encode
+from dpsep.federated.pricing import BadTerms, rounds_alone
+from dpsep.federated.site_policy import Refusal
 from dpsep.federated.site_sums import Arrays, noisy_sums
-from dpsep.federated.wire import Factor, Local, Terms, Work
+from dpsep.federated.wire import BAD_TERMS, NOT_CHARGED, Factor, Local, Work
 from dpsep.inference import stable
+from dpsep.models.glm import Columns
 from dpsep.privacy.mechanism import Mechanism
 from dpsep.privacy.noise import WordStream
 
 Array = NDArray[np.float64]
+LEAST, MOST = 1e-30, 1e30
+"""Range of precisions that a cavity may have, and of its mean's size."""
+MOST_RATIO = 1e14
+"""Largest ratio of two precisions of one cavity: beyond, doubles do not tell it from a singular one."""
+
+
+class Releases(NamedTuple):
+    """Where the releases of one round are kept: reads one by its index, and writes one durably."""
+
+    read: Callable[[int], bytes | None]
+    write: Callable[[int, bytes], None]
 
 
 class Kept(NamedTuple):
@@ -50,8 +67,11 @@ class Kept(NamedTuple):
 class LocalGate:
     """The site's own gate: noisy sums of its rows, as an algorithm sees them (`dpsep.inference.summed`)."""
 
-    def __init__(self, arrays: Arrays, begun: Any, work: Work, stream: WordStream) -> None:
+    def __init__(
+        self, arrays: Arrays, begun: Any, work: Work, stream: WordStream, releases: Releases
+    ) -> None:
         self._arrays, self._begun, self._work, self._stream = arrays, begun, work, stream
+        self._releases, self._next = releases, 0
         self._mechanism: Mechanism = begun.parts[work.part]
 
     @property
@@ -71,35 +91,88 @@ class LocalGate:
         return {block.name: sigma * block.clip / block.share**0.5 for block in self._work.blocks}
 
     def release(self, public: Any) -> dict[str, Array]:
-        """Return one step's noisy sums, by block name."""
-        totals = noisy_sums(self._arrays, self._begun, self._work, public, self._stream)
+        """Return one step's noisy sums, by block name: those kept, or new ones once they are kept."""
+        content = self._releases.read(self._next)
+        if content is None:
+            totals = noisy_sums(self._arrays, self._begun, self._work, public, self._stream)
+            content = np.concatenate(totals).astype("<i8").tobytes()
+            self._releases.write(self._next, content)
+        self._next += 1
+        ends = np.cumsum([block.coordinates for block in self._work.blocks])[:-1]
+        totals = np.split(np.frombuffer(content, "<i8"), ends)
         return {
             block.name: block.assemble(total.astype(np.float64) * block.unit)
             for block, total in zip(self._work.blocks, totals, strict=True)
         }
 
 
-def check_local(asked: Any, terms: Terms, features: int) -> int:
-    """Return the number of a round; raise ValueError where no charge covers it or it is not of its types."""
-    if not isinstance(asked, Local) or not terms.local or terms.mode != "own":
-        raise ValueError("the run was not begun for rounds in which the site works on its own.")
-    rounds = terms.parts[0].steps // terms.local
-    if not isinstance(asked.number, int) or not 0 <= asked.number < rounds:
-        raise ValueError("no charge covers this round.")
-    d = len(asked.mean) if isinstance(asked.mean, np.ndarray) and asked.mean.ndim == 1 else 0
-    shapes = [np.shape(part) for part in (asked.prior_mean, asked.mean, asked.start, asked.prior_precision)]
-    if d not in (features, features + 1) or shapes != [(d,), (d,), (d,), (d, d)]:
-        raise ValueError("the cavity does not have the shape of the site's table.")
-    if not isinstance(asked.work, bytes) or not isinstance(asked.warmup, int) or not asked.warmup >= 0:
-        raise ValueError("the round is not of its types.")
-    if not isinstance(asked.cap, float) or not asked.cap > 0:
-        raise ValueError("the round is not of its types.")
+def check_local(asked: Any, begun: Any, features: int) -> int:
+    """Return the number of a round; raise `Refusal` where no charge covers it or it is none."""
+    terms = begun.terms
+    if not isinstance(asked, Local) or not terms.local:
+        raise Refusal(BAD_TERMS, "the run was not begun for rounds in which the site works on its own.")
+    try:
+        rounds = rounds_alone(terms, begun.price)
+    except BadTerms as error:
+        raise Refusal(BAD_TERMS, str(error)) from None
+    if type(asked.number) is not int or not 0 <= asked.number < rounds:
+        raise Refusal(NOT_CHARGED, "no charge covers this round.")
+    typed = (
+        isinstance(asked.work, bytes)
+        and type(asked.warmup) is int
+        and asked.warmup >= 0
+        and type(asked.cap) is float
+        and asked.cap > 0
+    )
+    if not typed:
+        raise Refusal(BAD_TERMS, "the round is not of its types.")
+    _check_cavity(asked, features)
     return asked.number
 
 
-def local_round(
-    arrays: Arrays, begun: Any, work: Work, asked: Local, before: bytes | None, stream: WordStream
-) -> tuple[Factor, bytes]:
+def check_work_alone(work: Work, asked: Local) -> None:
+    """Raise `Refusal` where what is asked of records is not what a site's own steps are made of."""
+    d = len(asked.mean)
+    found = [(block.name, block.kind, block.size) for block in work.blocks]
+    wanted = [("mean", "flat", d), ("precision", "outer", d)]
+    if work.part != 0 or found != wanted:
+        raise Refusal(
+            BAD_TERMS,
+            f"a site that works on its own needs blocks 'mean' and 'precision' of {d} weights, in part 0.",
+        )
+
+
+def _check_cavity(asked: Local, features: int) -> None:
+    """Raise `Refusal` unless the cavity is one of the table's shape, positive and within range."""
+    d = len(asked.mean) if isinstance(asked.mean, np.ndarray) and asked.mean.ndim == 1 else 0
+    parts = (asked.prior_mean, asked.mean, asked.start, asked.prior_precision)
+    shapes = [part.shape if isinstance(part, np.ndarray) else None for part in parts]
+    columns = _has_shape(asked.features, (features,)) and _has_shape(asked.outcome, ())
+    if d not in (features, features + 1) or shapes != [(d,), (d,), (d,), (d, d)] or not columns:
+        raise Refusal(BAD_TERMS, "the cavity does not have the shape of the site's table.")
+    precision = asked.prior_precision
+    ranged = (
+        all(part.dtype == np.float64 and np.abs(part).max() <= MOST for part in parts)
+        and asked.start.min() >= LEAST
+        and asked.start.max() <= MOST_RATIO * asked.start.min()
+        and np.array_equal(precision, precision.T)
+    )
+    values = np.linalg.eigvalsh(precision) if ranged else np.zeros(1)
+    if not values[0] >= max(LEAST, values[-1] / MOST_RATIO):
+        raise Refusal(
+            BAD_TERMS,
+            f"a cavity needs a symmetric precision and a start, both positive, between {LEAST:g} and "
+            f"{MOST:g} and within a factor of {MOST_RATIO:g}, and finite means.",
+        )
+
+
+def _has_shape(columns: Any, shape: tuple[int, ...]) -> bool:
+    return isinstance(columns, Columns) and all(
+        isinstance(part, np.ndarray | np.generic | float) and np.shape(part) == shape for part in columns
+    )
+
+
+def local_round(gate: LocalGate, steps: int, asked: Local, before: bytes | None) -> tuple[Factor, bytes]:
     """Take the steps of one round; return the site's factor, and the state to go on from."""
     settings = stable.Settings(
         prior_mean=asked.prior_mean,
@@ -113,13 +186,15 @@ def local_round(
     )
     state = stable.init(settings) if before is None else _loaded(before, settings)
     state = state._replace(mean=asked.mean)
-    gate = LocalGate(arrays, begun, work, stream)
-    for _ in range(begun.terms.local):
+    for _ in range(steps):
         state, _ = stable.step(gate, settings, state)
     precision = (state.geometry + state.geometry.T) / 2
     whole = asked.prior_precision + precision
     eta = whole @ state.mean - asked.prior_precision @ asked.prior_mean
-    return Factor(eta, precision, _noise_of_eta(state, whole)), _saved(state, settings)
+    factor = Factor(eta, precision, _noise_of_eta(state, whole))
+    if not all(np.isfinite(part).all() for part in factor):
+        raise FloatingPointError("a factor is not finite.")
+    return factor, _saved(state, settings)
 
 
 def _noise_of_eta(state: stable.State, whole: Array) -> Array:

@@ -1,17 +1,19 @@
 """What a site agrees to: which modes, at what price, from which budget.
 
 **Privacy.** Every run is charged to the site's own ledger at what it costs its records
-(`dpsep.federated.pricing`), once, before a row is read. An offer charges nothing. Refusals speak of terms
-and budgets. The proof is in docs/proofs/federated.md.
+(`dpsep.federated.pricing`), once, before a row is read. The charge bears a mark, by which the site knows it
+from a charge of somebody else for a run of the same name. What one run may cost is checked at a delta that
+the ledger holds, whichever the server chose. An offer charges nothing. Refusals speak of terms and budgets.
+The proof is in docs/proofs/federated.md.
 """
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from dpsep.federated import wire
 from dpsep.federated.terms import MODES, Terms
-from dpsep.privacy.ledger import Ledger, OverBudget
+from dpsep.privacy.ledger import Ledger, OverBudget, Row
 
 if TYPE_CHECKING:  # accountants are slow to import, and a greeting needs none
     from dpsep.federated.pricing import Deal
@@ -26,6 +28,21 @@ class Refusal(Exception):
     def __init__(self, code: int, text: str) -> None:
         super().__init__(text)
         self.code = code
+
+
+class Mark(NamedTuple):
+    """What a charge bears: whose it is and what for.
+
+    Attributes
+    ----------
+    folder
+        Identity of the site's folder.
+    agreement
+        Hash of the terms and the price, both public.
+    """
+
+    folder: str
+    agreement: str
 
 
 class Policy:
@@ -73,6 +90,13 @@ class Policy:
             deal = deal_of(terms, rows, own=own, hidden=hidden, secure=self._secure)
         except BadTerms as error:
             raise Refusal(wire.BAD_TERMS, str(error)) from None
+        # Epsilon falls as delta grows: at a delta beyond the ledger's a limit on epsilon would be void.
+        if deal.price.delta > self.ledger.delta:
+            raise Refusal(
+                wire.OVER_BUDGET,
+                f"the run has delta {deal.price.delta:.3g}; the site's ledger allows "
+                f"{self.ledger.delta:.3g} in all.",
+            )
         if deal.price.epsilon > self._most:
             raise Refusal(
                 wire.OVER_BUDGET,
@@ -98,11 +122,26 @@ class Policy:
             raise self._over(deal)
         return deal
 
-    def charged(self, run: str) -> bool:
-        """Say whether the ledger holds the charge of a run."""
-        return any(row.run == run and row.kind == "charge" for row in self.ledger.rows())
+    def paid(self, run: str, mark: Mark) -> bool:
+        """Say whether the ledger holds this charge of a run; one with another mark is somebody else's."""
+        return any(
+            row.event.get("folder") == mark.folder and row.event.get("agreement") == mark.agreement
+            for row in self._charges(run)
+        )
 
-    def charge(self, run: str, deal: "Deal", terms: Terms) -> None:
+    def check_new(self, run: str) -> None:
+        """Raise `Refusal` where the ledger holds a charge of a run that is about to be charged."""
+        if self._charges(run):
+            raise Refusal(
+                wire.LOST,
+                "the ledger holds a charge of this run that is not of this folder and these terms: its "
+                "folder is gone, or another one shares the ledger. The run cannot go on here.",
+            )
+
+    def _charges(self, run: str) -> list[Row]:
+        return [row for row in self.ledger.rows() if row.run == run and row.kind == "charge"]
+
+    def charge(self, run: str, deal: "Deal", terms: Terms, mark: Mark) -> None:
         """Charge a run, durably."""
         from dpsep.privacy.permit import describe
 
@@ -113,7 +152,7 @@ class Policy:
                 epsilon=deal.price.epsilon,
                 delta=deal.price.delta,
                 relation=deal.charged.relation,
-                event=describe(deal.charged, f"federated fit, mode {terms.mode}"),
+                event=describe(deal.charged, f"federated fit, mode {terms.mode}") | mark._asdict(),
                 rdp=None if curve is None else tuple(float(value) for value in curve),
             )
         except OverBudget:

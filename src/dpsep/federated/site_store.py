@@ -1,8 +1,9 @@
 """A site's memory: a folder with what it has agreed to, been asked and answered.
 
 Flower starts a process for every message, so nothing that matters lives in a process. One folder a run holds
-the terms, the reply to BEGIN (written after the charge), what is asked of records (by hash), the public
-values last seen, and every answer under its number. Each file is written whole and durably or not at all
+the price and the terms (written before the charge), the reply to BEGIN (after it), what is asked of records
+(by hash), the public values last seen, the releases of rounds in which the site works on its own, and every
+answer under its number. Each file is written whole and durably or not at all
 (`dpsep.privacy.checkpoint.atomic_write`), and a lock lets one process answer at a time.
 
 **Privacy.** The folder is the site's own, readable by its owner only. In mode ``"server"`` kept answers are
@@ -12,6 +13,7 @@ exact sums: as secret as the rows. `end` deletes them and leaves a mark, so that
 
 import contextlib
 import os
+import secrets
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -23,7 +25,7 @@ try:
 except ImportError:  # not there on Windows: one process at a time is then the owner's duty
     fcntl = None
 
-_TERMS, _BEGUN, _ENDED = "terms", "begun", "ended"
+_TERMS, _PRICE, _BEGUN, _ENDED = "terms", "price", "begun", "ended"
 
 
 class Kept(NamedTuple):
@@ -58,7 +60,15 @@ class Store:
     def runs(self) -> tuple[str, ...]:
         """Return the runs that have begun and not ended."""
         folders = sorted((self.folder / "runs").iterdir())
-        return tuple(one.name for one in folders if not (one / _ENDED).exists())
+        return tuple(one.name for one in folders if (one / _TERMS).exists() and not (one / _ENDED).exists())
+
+    def identity(self) -> str:
+        """Return what tells this folder from all others; made once, under the lock."""
+        path = self.folder / "identity"
+        if not path.exists():
+            atomic_write(path, secrets.token_hex(16))
+            os.chmod(path, 0o600)
+        return path.read_text()
 
     def terms(self, run: str) -> bytes | None:
         """Return the terms of a run, if it is known."""
@@ -72,10 +82,22 @@ class Store:
         """Say whether a run has ended."""
         return self._read(run, _ENDED) is not None
 
-    def intend(self, run: str, terms: bytes) -> None:
-        """Write down, before the charge, what will be charged for."""
+    def price(self, run: str) -> bytes | None:
+        """Return the price that was written down before the charge, as the reply that tells it."""
+        return self._read(run, _PRICE)
+
+    def intend(self, run: str, terms: bytes, price: bytes) -> None:
+        """Write down, before the charge, what will be charged and what for; the terms are there last."""
         make_folder(self._folder(run))
+        self._write(run, _PRICE, price)
         self._write(run, _TERMS, terms)
+
+    def forget(self, run: str) -> None:
+        """Take back what was written down where nothing was charged for it."""
+        for name in (_TERMS, _PRICE):
+            (self._folder(run) / name).unlink(missing_ok=True)
+        fsync_folder(self._folder(run))
+        self._folder(run).rmdir()
 
     def begin(self, run: str, reply: bytes) -> None:
         """Write down, after the charge, that it is done."""
@@ -112,6 +134,15 @@ class Store:
     def keep_answer(self, run: str, part: int, number: int, kept: Kept) -> None:
         """Keep an answer; on return it is on the disk and may be sent."""
         self._write(run, f"answer-{part}-{number}", kept.question + kept.answer)
+
+    def release(self, run: str, number: int, index: int) -> Kept | None:
+        """Return a release of a round in which the site works on its own, with the hash of its question."""
+        content = self._read(run, f"release-{number}-{index}")
+        return None if content is None else Kept(content[:16], content[16:])
+
+    def keep_release(self, run: str, number: int, index: int, kept: Kept) -> None:
+        """Keep a release; on return it is on the disk and something may be computed from it."""
+        self._write(run, f"release-{number}-{index}", kept.question + kept.answer)
 
     def end(self, run: str, status: bytes) -> None:
         """Mark a run as ended and delete all that it kept but the terms and the mark."""

@@ -4,7 +4,8 @@ r"""The sums of a site: its table as the gate reads it, clipped and added on the
 contributions clipped and rounded by `dpsep.privacy.gate.Reader`, and then, instead of all of the noise, the
 noise that the site's mode asks of it, a rounded Gaussian of exact law (`dpsep.privacy.noise`), or none where
 the server is trusted with exact sums. Coins and noise are drawn afresh for every answer; the caller keeps the
-answer and never asks twice. The proof is in docs/proofs/federated.md.
+answer and never asks twice. Public values must have the shapes of the table (`dpsep.federated.shapes`): that
+is checked before a coin is drawn. The proof is in docs/proofs/federated.md.
 """
 
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from dpsep.federated import packing
 from dpsep.federated.distributed import check_deviation
+from dpsep.federated.shapes import check_contribution, check_public
 from dpsep.federated.wire import Terms, Work
 from dpsep.privacy.gate import Reader, capacity_of, check_blocks
 from dpsep.privacy.grid import Block
@@ -71,6 +73,10 @@ class Arrays:
     def __init__(self, records: Records, which: tuple[int, ...], readers: dict[Any, Reader]) -> None:
         self._records, self._which, self._readers = records, which, readers
 
+    def columns(self) -> tuple[int, ...]:
+        """Return the public number of columns of each array; 0 for a vector."""
+        return tuple(0 if len(array.shape) == 1 else int(array.shape[1]) for array in self._records)
+
     def reader(self, capacity: int) -> Reader:
         """Return a reader with chunks of this many rows."""
         key = (self._which, capacity)
@@ -83,16 +89,18 @@ def check_work(work: Any, parts: Sequence[Mechanism], terms: Terms) -> None:
     """Raise ValueError where what is asked of records is no release of the terms."""
     typed = (
         isinstance(work, Work)
-        and isinstance(work.part, int)
+        and type(work.part) is int
         and 0 <= work.part < len(parts)
+        and isinstance(work.arrays, tuple)
+        and all(type(index) is int for index in work.arrays)
         and work.arrays in ((0,), (1,), (0, 1))
         and isinstance(work.blocks, tuple)
         and 1 <= len(work.blocks) <= 64
         and all(map(_is_block, work.blocks))
-        and callable(work.contribution)
     )
     if not typed:
         raise ValueError("what is asked of records is not of its types.")
+    check_contribution(work.contribution, work.arrays, work.blocks)
     if sum(block.coordinates for block in work.blocks) > terms.coordinates:
         raise ValueError(f"a release has more numbers than the {terms.coordinates} of the terms.")
     mechanism = parts[work.part]
@@ -104,7 +112,7 @@ def check_work(work: Any, parts: Sequence[Mechanism], terms: Terms) -> None:
 
 def noise_units(block: Block, sigma: float) -> NDArray[np.float64]:
     """Return the noise deviation of each coordinate of a block, in grid units."""
-    return sigma * block.clip / np.sqrt(block.share) / block.unit * block.deviations()
+    return block.noise_units(sigma)
 
 
 def packed_sums(arrays: Arrays, begun: Any, work: Work, public: Any, stream: WordStream) -> bytes:
@@ -129,7 +137,13 @@ def noisy_sums(
         Public values of the release.
     stream
         Where coins and noise come from.
+
+    Raises
+    ------
+    WireError
+        Public values are not of the shapes that the contribution and the table need; nothing was drawn.
     """
+    check_public(work.contribution, arrays.columns(), public)
     mechanism: Mechanism = begun.parts[work.part]
     rows = mechanism.records
     sampler = mechanism.sampling.start(stream, rows)
@@ -158,6 +172,7 @@ def _is_block(block: Any) -> bool:
     return (
         isinstance(block, Block)
         and isinstance(block.name, str)
+        and isinstance(block.kind, str)
         and all(type(value) is int for value in (block.size, block.bins))
         and all(type(value) is float for value in (block.clip, block.share))
         and block.kind in _BLOCK_KINDS

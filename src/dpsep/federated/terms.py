@@ -1,9 +1,11 @@
 """What a server and a site agree on, and what they say of themselves: public descriptions, as they travel.
 
 All are tuples of plain values, so that equal terms have equal bytes. What arrives is checked here for its
-types; whether a site takes part in it is the site's own matter (`dpsep.federated.site_policy`).
+types and for ranges outside of which arithmetic fails; whether a site takes part in it is the site's own
+matter (`dpsep.federated.site_policy`).
 """
 
+import math
 from typing import Any, Literal, NamedTuple, get_args
 
 from dpsep.federated.codec import WireError
@@ -11,6 +13,12 @@ from dpsep.federated.codec import WireError
 Mode = Literal["server", "sites", "own"]
 """Who adds the noise; `dpsep.federated` says what each guarantees."""
 MODES: tuple[Mode, ...] = get_args(Mode)
+MOST_EPSILON = 1e6
+"""Largest price that is believed; a guarantee is none long before."""
+LEAST_SIGMA, MOST_SIGMA = 1e-6, 1e9
+"""Range of noise over the clip. Grids and packed sums end well within it; squares of it stay finite."""
+MOST_FEATURES = 1 << 20
+"""Most columns of a table."""
 
 
 class PartTerms(NamedTuple):
@@ -174,7 +182,7 @@ def check_terms(terms: Any) -> Terms:
         and isinstance(terms.mode, str)
         and _whole(terms.honest, 1)
         and isinstance(terms.relation, str)
-        and all(isinstance(value, float) for value in (terms.epsilon, terms.delta))
+        and all(type(value) is float for value in (terms.epsilon, terms.delta))
         and _texts(terms.columns)
         and isinstance(terms.target, str)
         and _whole(terms.coordinates, 1)
@@ -199,6 +207,7 @@ def check_hello(hello: Any) -> Hello:
         and _whole(hello.rows, 1)
         and hello.rows < 1 << 32
         and _whole(hello.features, 1)
+        and hello.features <= MOST_FEATURES
         and _texts(hello.columns)
         and len(hello.columns) in (0, hello.features)
         and isinstance(hello.target, str)
@@ -211,26 +220,49 @@ def check_hello(hello: Any) -> Hello:
 
 
 def check_price(price: Any, terms: Terms) -> Price:
-    """Return what a run costs a site, its fields of their types."""
-    parts = len(terms.parts)
+    """Return what a run costs a site: of its types, in range, with the noise and releases of the terms."""
+    last = terms.parts[-1].steps if terms.rounds is None else len(terms.rounds)
     good = (
         isinstance(price, Price)
-        and all(isinstance(value, float) and value >= 0 for value in price[:3])
-        and (price.alone_epsilon is None or isinstance(price.alone_epsilon, float))
-        and isinstance(price.sigmas, tuple)
+        and all(_between(value, 0.0, MOST_EPSILON) for value in (price.epsilon, price.sum_epsilon))
+        and _is_delta(price.delta, terms)
         and isinstance(price.steps, tuple)
-        and len(price.sigmas) == len(price.steps) == parts
-        and all(isinstance(value, float) and value >= 0 for value in price.sigmas)
-        and all(_whole(value, 0) for value in price.steps)
+        and all(type(value) is int for value in price.steps)
+        and price.steps == (*(part.steps for part in terms.parts[:-1]), last)
+        and isinstance(price.sigmas, tuple)
+        and len(price.sigmas) == len(terms.parts)
+        and all(map(_is_noise, price.sigmas, terms.parts, (terms,) * len(terms.parts)))
+        and _is_alone(price.alone_epsilon, terms)
         and isinstance(price.secure, bool)
     )
     if not good:
-        raise WireError("a site's price is not one.")
+        raise WireError("a site's price is none that the terms can have.")
     return price
 
 
+def _is_delta(value: Any, terms: Terms) -> bool:
+    return type(value) is float and (0 < value < 1 if terms.mode == "own" else value == terms.delta)
+
+
+def _is_alone(value: Any, terms: Terms) -> bool:
+    return value is None if terms.mode == "server" else _between(value, 0.0, MOST_EPSILON)
+
+
+def _is_noise(sigma: Any, part: PartTerms, terms: Terms) -> bool:
+    """Say whether a site's noise is that of its mode: none, its share of the whole, or its own."""
+    if terms.mode == "server":
+        return type(sigma) is float and sigma == 0
+    if not _between(sigma, LEAST_SIGMA / 1e3, MOST_SIGMA):
+        return False
+    return terms.mode == "own" or math.isclose(sigma, part.sigma / math.sqrt(terms.honest), rel_tol=1e-9)
+
+
+def _between(value: Any, low: float, high: float) -> bool:
+    return type(value) is float and low <= value <= high
+
+
 def _whole(value: Any, least: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+    return type(value) is int and value >= least
 
 
 def _texts(value: Any) -> bool:
@@ -250,11 +282,11 @@ def _rounds(value: Any, steps: int) -> bool:
 def _is_part(part: Any) -> bool:
     return (
         isinstance(part, PartTerms)
+        and isinstance(part.sampling, str)
         and part.sampling in ("full", "poisson")
-        and isinstance(part.rate, float)
+        and type(part.rate) is float
         and 0 < part.rate <= 1
         and _whole(part.steps, 1)
         and part.steps <= 1 << 20
-        and isinstance(part.sigma, float)
-        and part.sigma > 0
+        and _between(part.sigma, LEAST_SIGMA, MOST_SIGMA)
     )

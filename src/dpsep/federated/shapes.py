@@ -1,0 +1,162 @@
+r"""Shapes of what a server may ask for: contributions with sane fields, and public values that fit the table.
+
+A contribution reads a chunk of records at a time, and NumPy's rules would let a public array with one entry
+*a slot of the chunk* stand where one number, or one a column, belongs. A record's contribution would then be
+a function of its slot, and under sampling the slot depends on who else was drawn. So a site takes public
+values of exactly one shape each: with d columns of features and k weights (d, and one for an intercept),
+
+==========================  ==============================================================================
+contribution                public values
+==========================  ==============================================================================
+GLM, linear                 columns of features (d,), of the outcome (); half (k, k); cavity_mean and centre
+                            (k,); noise scalars
+natural                     columns as above; a cavity (k,) and (k, k), with learned noise two scalars more
+counts of magnitudes        none
+counts in equal bins        low and high (c,), c the columns of all arrays of a record
+==========================  ==============================================================================
+
+**Privacy.** What a record adds is then a function of the record and of public values alone, wherever in a
+chunk it stands, which is what amplification by sampling needs (`dpsep.privacy.grid.Contribution`). Everything
+here looks at types and shapes; no record is read.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from dpsep.estimators.natural import NaturalContribution
+from dpsep.families import Gamma, Gaussian
+from dpsep.federated.codec import WireError
+from dpsep.models.concentrated_noise import ConcentratedNoise
+from dpsep.models.glm import Columns, GLMContribution, LinearContribution, Public
+from dpsep.models.linear import GaussianLikelihood, LearnedNoise, WeightsAndNoise
+from dpsep.models.logistic import LogisticLikelihood
+from dpsep.models.poisson import PoissonLikelihood
+from dpsep.models.probit import ProbitLikelihood
+from dpsep.models.quadrature import RULES
+from dpsep.privacy.grid import Block
+from dpsep.privacy.scaling import LinearCounts, MagnitudeCounts
+
+MOST_BINS = 1 << 16
+"""Most bins of a histogram."""
+MOST_PRECISION = 1e12
+"""Largest noise precision, or guess of a curvature."""
+
+_LIKELIHOODS = (LogisticLikelihood, ProbitLikelihood, PoissonLikelihood, GaussianLikelihood)
+_NOISES = (LearnedNoise, ConcentratedNoise)
+_KINDS: dict[type, tuple[str, ...]] = {
+    GLMContribution: ("flat", "outer"),
+    LinearContribution: ("flat", "outer", "flat"),
+    NaturalContribution: ("flat",),
+    MagnitudeCounts: ("count",),
+    LinearCounts: ("count",),
+}
+"""What may be asked of records, and the kinds of its blocks."""
+
+
+def check_contribution(contribution: Any, arrays: tuple[int, ...], blocks: Sequence[Block]) -> None:
+    """Raise `WireError` where a contribution is not one of those allowed, or its fields or blocks are not.
+
+    Parameters
+    ----------
+    arrays
+        Which arrays of a record it reads.
+    blocks
+        The parts of its release, checked one by one.
+    """
+    kinds = _KINDS.get(type(contribution))
+    if kinds is None:
+        raise WireError("what is asked of records is no contribution that a site computes.")
+    if tuple(block.kind for block in blocks) != kinds:
+        raise WireError(f"a {type(contribution).__name__} needs blocks of the kinds {', '.join(kinds)}.")
+    if isinstance(contribution, MagnitudeCounts | LinearCounts):
+        good = type(contribution.bins) is int and 1 <= contribution.bins <= MOST_BINS
+        good = good and blocks[0].bins == contribution.bins
+        if isinstance(contribution, MagnitudeCounts):
+            good = good and contribution == MagnitudeCounts()
+    else:
+        good = arrays == (0, 1) and _is_model(contribution)
+    if not good:
+        raise WireError(f"the fields of a {type(contribution).__name__} are none that a site computes with.")
+
+
+def check_public(contribution: Any, columns: tuple[int, ...], public: Any) -> None:
+    """Raise `WireError` where public values are not of the types and shapes that a contribution needs.
+
+    Parameters
+    ----------
+    contribution
+        One that passed `check_contribution`.
+    columns
+        Of each array of a record that it reads; 0 for a vector.
+    public
+        What it may depend on besides the record.
+
+    Examples
+    --------
+    >>> check_public(LinearCounts(4), (2, 0), (np.zeros(3), np.ones(3)))
+    >>> check_public(LinearCounts(4), (2, 0), (np.zeros((8, 3)), np.ones(3)))
+    Traceback (most recent call last):
+    dpsep.federated.codec.WireError: public values of a LinearCounts are not of the shapes that it needs.
+    """
+    if isinstance(contribution, MagnitudeCounts):
+        good = public is None
+    elif isinstance(contribution, LinearCounts):
+        count = sum(max(one, 1) for one in columns)
+        good = type(public) is tuple and _are(public, (count,), (count,))
+    else:
+        d = columns[0]
+        k = d + int(contribution.intercept)
+        if isinstance(contribution, NaturalContribution):
+            learned = contribution.learned_noise
+            good = type(public) is tuple and len(public) == 3 and _is_cavity(public[2], k, learned)
+        else:
+            good = type(public) is Public and _are(public[2:5], (k, k), (k,), (k,)) and _is_gamma(public[5])
+        good = good and _is_columns(public[0], (d,)) and _is_columns(public[1], ())
+    if not good:
+        raise WireError(
+            f"public values of a {type(contribution).__name__} are not of the shapes that it needs."
+        )
+
+
+def _is_model(contribution: Any) -> bool:
+    if isinstance(contribution, LinearContribution):
+        likelihood, allowed = contribution.model, _NOISES
+    else:
+        likelihood = contribution.likelihood
+        allowed = _LIKELIHOODS if isinstance(contribution, GLMContribution) else (*_LIKELIHOODS, *_NOISES)
+    if type(likelihood) not in allowed or type(contribution.intercept) is not bool:
+        return False
+    rule = getattr(likelihood, "rule", RULES[0])
+    scales = (getattr(likelihood, name, 1.0) for name in ("curvature_guess", "noise_precision"))
+    return (
+        isinstance(rule, str)
+        and rule in RULES
+        and all(type(scale) is float and 0 < scale <= MOST_PRECISION for scale in scales)
+    )
+
+
+def _is_columns(value: Any, shape: tuple[int, ...]) -> bool:
+    return type(value) is Columns and _are(value, shape, shape, shape, shape)
+
+
+def _is_gamma(value: Any) -> bool:
+    return type(value) is Gamma and _are(value, (), ())
+
+
+def _is_cavity(value: Any, k: int, learned: bool) -> bool:
+    if not learned:
+        return type(value) is Gaussian and _are(value, (k,), (k, k))
+    return type(value) is WeightsAndNoise and _is_cavity(value.weights, k, False) and _is_gamma(value.noise)
+
+
+def _are(values: Sequence[Any], *shapes: tuple[int, ...]) -> bool:
+    """Say whether values are arrays of doubles of exactly these shapes."""
+    return len(values) == len(shapes) and all(map(_is, values, shapes))
+
+
+def _is(value: Any, shape: tuple[int, ...]) -> bool:
+    kind = isinstance(value, np.ndarray | np.floating | jax.Array)
+    return kind and value.shape == shape and value.dtype == np.float64
