@@ -154,7 +154,7 @@ class Ledger:
         self._store = store_at(path)
         if not isinstance(timeout, Real) or not 0 < float(timeout) <= MOST_PATIENCE:
             raise LedgerError(f"timeout is {timeout!r}: give seconds, above 0 and at most {MOST_PATIENCE:g}")
-        self.timeout = timeout
+        self.timeout: float = float(timeout)
         self.id = ""  # not known until the first row has been read
         if create and epsilon is not None and delta is not None and not self._store.exists(timeout):
             first = ledger_rules.first_row(
