@@ -536,7 +536,7 @@ SiteConfig = Annotated[Path, typer.Option("--config", metavar="FILE.toml", help=
 
 @federate_app.command("demo")
 def federate_demo(
-    data: Annotated[str, typer.Option(metavar="randhie|adult", help="A public survey.")] = "randhie",
+    data: Annotated[str, typer.Option(metavar="randhie|adult|power", help="A public table.")] = "randhie",
     mode: Annotated[
         Mode, typer.Option(help="Who adds the noise: the server, all sites together, or each site alone.")
     ] = Mode.server,

@@ -27,6 +27,6 @@ def test_the_demo_fits_as_one_table_would_and_every_site_pays_once(tmp_path: Pat
 
 def test_the_demo_refuses_what_it_cannot_do(tmp_path: Path) -> None:
     assert_refused(call("federate", "demo", "--epsilon", 0), "positive number")
-    assert_refused(call("federate", "demo", "--data", "census"), "randhie or adult")
+    assert_refused(call("federate", "demo", "--data", "census"), "randhie, adult or power")
     assert_refused(call("federate", "demo", "--out", tmp_path), "exists")
     assert_refused(call("federate", "site", "--config", tmp_path / "none.toml"), "there is no file")

@@ -67,7 +67,8 @@ def run(
     Parameters
     ----------
     data
-        ``"randhie"`` (statsmodels) or ``"adult"``.
+        ``"randhie"`` (statsmodels), ``"adult"``, or ``"power"`` (a linear regression whose columns are scaled
+        privately, through the sites).
     mode
         Who adds the noise; see `dpsep.federated`.
     epsilon
@@ -106,7 +107,7 @@ def _survey(data: str, rows: int | None) -> tuple[Any, Any]:
     """Return a public table and its schema."""
     import polars as pl
 
-    from dpsep.data import ADULT_SCHEMA, Column, Schema, load_adult
+    from dpsep.data import ADULT_SCHEMA, Column, Schema, load_adult, load_uci
     from dpsep.shell.demo import BOUNDS, load
 
     if data == "adult":
@@ -119,8 +120,13 @@ def _survey(data: str, rows: int | None) -> tuple[Any, Any]:
         table = table.with_columns(pl.Series("visit", visit))
         columns = [Column(name, "number", bounds) for name, bounds in BOUNDS.items()]
         schema = Schema((*columns, Column("visit", "category", categories=("no", "yes"))), "visit")
+    elif data == "power":
+        power = load_uci("power")
+        names = [f"x{place}" for place in range(power.X.shape[1])]
+        table = pl.DataFrame(power.X, schema=names).with_columns(pl.Series("output", power.y))
+        schema = Schema(tuple(Column(name, "number") for name in (*names, "output")), "output")
     else:
-        raise CallError(f"--data is randhie or adult, not {data}.")
+        raise CallError(f"--data is randhie, adult or power, not {data}.")
     return table.head(rows or table.height), schema
 
 
@@ -186,6 +192,8 @@ def _deploy(
     text = (server / "server.toml").read_text("utf-8").replace("0.0.0.0:", "127.0.0.1:")
     text = text.replace("epsilon = 1.0", f"epsilon = {epsilon!r}\nseed = 1")
     text = text.replace('mode = "server"', f'mode = "{mode}"')
+    if schema[schema.target].categories is None:
+        text = text.replace('model = "logistic"', 'model = "linear"')
     if mode == "sites":
         text = text.replace("# honest = 2", "honest = 2")
     if steps is not None:
