@@ -18,7 +18,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import special, stats
 
-from dpsep.privacy import gate as gate_room
+from dpsep.privacy import reader
 from dpsep.privacy.gate import Gate
 from dpsep.privacy.grid import FLAT_UNITS, MAX_ROWS, OUTER_UNITS, Block
 from dpsep.privacy.leaks import PrivacyLeakWarning
@@ -186,7 +186,7 @@ def test_casacuberta_sums_of_mixed_sizes_are_exact_in_any_order_and_chunks(monke
     exact = [sum(column) for column in zip(*alone, strict=True)]
     for order in (np.arange(120), np.arange(120)[::-1], np.argsort(table[:, 0]), random.permutation(120)):
         for capacity in (8, 64, 2048):
-            monkeypatch.setattr(gate_room, "CAPACITY", capacity)
+            monkeypatch.setattr(reader, "CAPACITY", capacity)
             assert gate_sums(table[order]) == exact
     # In floats the order alone moves the sum.
     rows = np.array(alone, float) / 3.0

@@ -14,8 +14,8 @@ from dpsep.theory.networks import check_size, default_hidden
 
 Model = Literal["linear", "logistic", "probit", "poisson", "mixture", "network", "network-classifier"]
 """What can be planned."""
-MOST_RECORDS = 10**13
-"""Most records that are considered."""
+MOST_RECORDS = 4 * 10**9
+"""Most records that are considered: those whose sums fit the integers of a gate."""
 MOST_BUDGET, LEAST_DELTA = 1e4, 1e-100
 """Budgets beyond these promise nothing, or cannot be computed with."""
 MOST_LEVELS = 3000
