@@ -139,7 +139,7 @@ def test_over_budget_nothing_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyP
         raise AssertionError("a record was read")
 
     X, y = table()
-    monkeypatch.setattr(custom, "as_matrix", read)
+    monkeypatch.setattr(custom, "records_of", read)
     monkeypatch.setattr("dpsep.privacy.gate.Reader.sums", read)
     ledger = Ledger(tmp_path / "ledger", epsilon=0.5, delta=1e-2)
     with pytest.raises(OverBudget):
