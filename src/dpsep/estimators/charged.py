@@ -104,9 +104,9 @@ def charged_run(
         try:
             result, source = work(Run(permit, permit.schedule, stream, saved))
         except BaseException as error:
-            hosts.fail(error)
             if ledger is not None:
                 ledger.finish(permit.run, "failed")
+            hosts.fail(error)
             raise
         if ledger is not None:
             ledger.finish(permit.run, "finished")

@@ -89,7 +89,8 @@ def agree(what: str, *details: object) -> None:
 def fail(error: BaseException) -> None:
     """Tell the others that this process has failed; they raise where they would meet it next."""
     if several() and not _Place.broken and not isinstance(error, OutOfStep):
-        with suppress(OutOfStep):
+        # Whatever the network says, such as that the others are gone, must not hide the error itself.
+        with suppress(Exception):
             _compare(_FAILED, type(error).__name__.encode())
 
 
