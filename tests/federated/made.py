@@ -1,15 +1,19 @@
 """Made data, sites of it and what tests of federations share."""
 
 import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 from dpsep import Ledger, LogisticRegression
 from dpsep.federated import Federation, InProcess, Site
 from dpsep.federated.fitting import _budget, _terms
+from dpsep.federated.gate import FederatedGate
 from dpsep.federated.transport import Fault
 from dpsep.federated.wire import Terms
 from dpsep.privacy.noise import SeededStream
@@ -66,3 +70,19 @@ def terms_of(sites: dict[str, Site], model: LogisticRegression | None = None, **
     model = logistic() if model is None else model
     model.classes_ = np.array([False, True])
     return _terms(model, federation, _budget(model, federation))
+
+
+@contextmanager
+def watched_releases() -> Iterator[list[tuple[int, float]]]:
+    """Records and expected batch after each release made meanwhile."""
+    seen: list[tuple[int, float]] = []
+    real = FederatedGate.release
+
+    def watching(self: FederatedGate, public: Any) -> Any:
+        found = real(self, public)
+        seen.append((self.records, self.expected_batch))
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(FederatedGate, "release", watching)
+        yield seen

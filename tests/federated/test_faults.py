@@ -18,7 +18,7 @@ from dpsep.federated.session import Session
 from dpsep.federated.terms import Factor, PartTerms, Price, Terms, check_hello, check_price, check_terms
 from dpsep.federated.transport import Fault, at, garbled, huge, late, lost, repeated
 
-from .made import federate, logistic, make_sites, table
+from .made import federate, logistic, make_sites, table, watched_releases
 
 pytestmark = pytest.mark.filterwarnings("ignore::dpsep.privacy.leaks.PrivacyLeakWarning")
 # Questions of a site: 0 HELLO, 1 OFFER, 2 BEGIN, 3 PART, 4.. rounds, then END.
@@ -83,17 +83,8 @@ def test_a_site_that_comes_back_stays_out(tmp_path: Path) -> None:
 
 
 def test_rows_of_a_site_that_left_leave_the_number_of_records(tmp_path: Path) -> None:
-    seen: list[tuple[int, float]] = []
-    real = FederatedGate.release
-
-    def watching(self: FederatedGate, public: Any) -> Any:
-        found = real(self, public)
-        seen.append((self.records, self.expected_batch))
-        return found
-
     sites = make_sites(tmp_path)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(FederatedGate, "release", watching)
+    with watched_releases() as seen:
         run(sites, {"b": at(range(ROUND + 2, 99), lost)})
     assert seen == [(600, 600.0)] * 2 + [(460, 460.0)] * 2
 

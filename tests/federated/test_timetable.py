@@ -9,11 +9,10 @@ import pytest
 
 from dpsep.federated import Federation, InProcess, fit
 from dpsep.federated.federation import timetable
-from dpsep.federated.gate import FederatedGate
 from dpsep.privacy.mechanism import Mechanism
 from dpsep.privacy.sampling import FullBatch, PoissonSampling
 
-from .made import WEIGHTS, logistic, make_sites, table
+from .made import WEIGHTS, logistic, make_sites, table, watched_releases
 
 
 @pytest.mark.parametrize(("sites", "each", "rounds"), [(3, 2, 16), (5, 1, 16), (7, 3, 10), (4, 4, 3)])
@@ -62,17 +61,8 @@ def test_a_timetable_of_one_record_a_site_hides_nothing() -> None:
 
 
 def test_sums_are_scaled_by_the_rows_that_took_part(tmp_path: Path) -> None:
-    seen: list[tuple[int, float]] = []
-    real = FederatedGate.release
-
-    def watching(self: FederatedGate, public: Any) -> Any:
-        found = real(self, public)
-        seen.append((self.records, self.expected_batch))
-        return found
-
     sites = make_sites(tmp_path)  # 100, 140 and 360 rows
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(FederatedGate, "release", watching)
+    with watched_releases() as seen:
         fit(logistic(steps=6), Federation(InProcess(sites), sites_per_round=1, seed=3))
     rows = {"a": 100.0, "b": 140.0, "c": 360.0}
     want = [(600, rows[members[0]]) for members in timetable(tuple("abc"), 1, 6, 3)]

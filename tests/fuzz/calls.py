@@ -18,13 +18,13 @@ import dpsep
 from dpsep import audit, data
 from dpsep.audit.bounds import Counts
 from dpsep.estimators import store
-from dpsep.privacy import accounting, checkpoint, ledger, mechanism, noise, sampling
+from dpsep.privacy import accounting, checkpoint, gaps, ledger, mechanism, noise, sampling
 from dpsep.report import plots
 
 MODULES = (
     *("dpsep", "dpsep.audit", "dpsep.data", "dpsep.estimators.store", "dpsep.report.calibration"),
     *("dpsep.report.plots", "dpsep.privacy.accounting", "dpsep.privacy.checkpoint", "dpsep.privacy.ledger"),
-    *("dpsep.privacy.mechanism", "dpsep.privacy.noise", "dpsep.privacy.sampling"),
+    *("dpsep.privacy.gaps", "dpsep.privacy.mechanism", "dpsep.privacy.noise", "dpsep.privacy.sampling"),
 )
 """Where the public names are."""
 
@@ -289,8 +289,8 @@ def calls() -> dict[str, Call]:
             poisson, {"rate": 0.5, "n_records": 9}, ("rate", "n_records")
         ),
         "privacy.sampling.ShuffledEpochs": Call(shuffled, {"size": 3, "n_records": 9}, ("size", "n_records")),
-        "privacy.sampling.gaps": Call(
-            sampling.gaps, {"stream": stream, "rate": 0.01, "count": 5}, ("rate", "count"), ("count",)
+        "privacy.gaps.gaps": Call(
+            gaps.gaps, {"stream": stream, "rate": 0.01, "count": 5}, ("rate", "count"), ("count",)
         ),
         "privacy.sampling.permutation": Call(
             sampling.permutation, {"stream": stream, "n": 5}, ("n",), ("n",)

@@ -10,13 +10,13 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
+from dpsep.privacy.gaps import gaps
 from dpsep.privacy.noise import SecureStream, SeededStream
 from dpsep.privacy.sampling import (
     FixedSizeSampling,
     FullBatch,
     PoissonSampling,
     ShuffledEpochs,
-    gaps,
     permutation,
     uniform_integers,
 )

@@ -51,6 +51,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "grid": ("privacy/test_grid.py", "privacy/test_gate*.py", "privacy/test_open_gate.py", LIBRARY),
     "noise": ("privacy/test_noise*.py", "privacy/test_sampling.py", "privacy/test_gate*.py"),
     "sampling": ("privacy/test_sampling.py", "privacy/test_gate.py"),
+    "gaps": ("privacy/test_sampling.py",),
     "permit": ("privacy/test_permit.py", "privacy/test_gate.py"),
     "mechanism": ("privacy/test_mechanism.py", "privacy/test_permit.py"),
     "accounting": ("privacy/test_accounting.py",),

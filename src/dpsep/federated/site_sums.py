@@ -107,12 +107,7 @@ def check_work(work: Any, parts: Sequence[Mechanism], terms: Terms) -> None:
     check_blocks(mechanism, work.blocks)
     if terms.mode == "sites":
         for block in work.blocks:
-            check_deviation(float(noise_units(block, mechanism.sigma).min()), block.name)
-
-
-def noise_units(block: Block, sigma: float) -> NDArray[np.float64]:
-    """Return the noise deviation of each coordinate of a block, in grid units."""
-    return block.noise_units(sigma)
+            check_deviation(float(block.noise_units(mechanism.sigma).min()), block.name)
 
 
 def packed_sums(arrays: Arrays, begun: Any, work: Work, public: Any, stream: WordStream) -> bytes:
@@ -156,7 +151,7 @@ def noisy_sums(
         return totals
     return [
         packing.clamp(
-            total + rounded_gaussian(stream, noise_units(block, sigma), block.coordinates),
+            total + rounded_gaussian(stream, block.noise_units(sigma), block.coordinates),
             sum_bounds(block, rows, sigma),
         )
         for block, total in zip(work.blocks, totals, strict=True)
@@ -165,7 +160,7 @@ def noisy_sums(
 
 def sum_bounds(block: Block, rows: int, sigma: float) -> packing.Bounds:
     """Return public bounds of a site's sums; sigma is the noise that it adds, zero for none."""
-    return packing.bounds_of(block, rows, noise_units(block, sigma) if sigma > 0 else None)
+    return packing.bounds_of(block, rows, block.noise_units(sigma) if sigma > 0 else None)
 
 
 def _is_block(block: Any) -> bool:
