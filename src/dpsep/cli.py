@@ -14,6 +14,7 @@ from typer.core import TyperGroup
 
 from dpsep.shell.errors import is_broken_pipe, leave
 from dpsep.shell.federate_commands import federate_app
+from dpsep.shell.screen import hush
 
 __all__ = ["app", "main"]
 
@@ -93,6 +94,12 @@ app.add_typer(ledger_app, name="ledger")
 app.add_typer(federate_app, name="federate")
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+JsonFile = Annotated[
+    Path | None,
+    typer.Option("--json", metavar="FILE", help="Write the result to a file; - for standard output alone."),
+]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print warnings and errors only.")]
+Brief = Annotated[bool, typer.Option("--quiet", help="No remarks and no progress bar.")]
 Table = Annotated[
     str, typer.Argument(metavar="TABLE", help="CSV, Parquet or Arrow file; - for standard input.")
 ]
@@ -124,7 +131,7 @@ def _options(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
-    pass
+    hush(False)  # a quiet call before this one, in the same process, is over
 
 
 @app.command()
@@ -136,8 +143,10 @@ def demo(
         typer.Option(metavar="FILE.csv", help="Write the survey as a table to try commands on, and stop."),
     ] = None,
     as_json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """Doctor visits in a public survey, with privacy and without (needs the extra 'demo')."""
+    hush(quiet or as_json)
     if table is not None:
         from dpsep.shell import example
 
@@ -228,11 +237,12 @@ def fit(
     ] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Leaks are errors, not warnings.")] = False,
     as_json: Json = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print warnings and errors only.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Fit a regression or a mixture to a table; write a folder with posterior and privacy statement."""
     from dpsep.shell.fit import Request, run
 
+    hush(quiet)
     run(
         Request(
             table=table,
@@ -263,7 +273,6 @@ def fit(
             overwrite=overwrite,
             strict=strict,
             as_json=as_json,
-            quiet=quiet,
         )
     )
 
@@ -277,18 +286,27 @@ def predict(
     ] = None,
     format: TableFormat = None,
     as_json: Json = False,
+    quiet: Brief = False,
 ) -> None:
     """Predict a table's rows: mean and sd or probability, with 90% intervals; of a mixture, components."""
     from dpsep.shell import predict as work
 
+    hush(quiet)
     work.run(run, table, out, format=format, as_json=as_json)
 
 
 @app.command()
-def check(table: Table, schema: SchemaFile = None, format: TableFormat = None, as_json: Json = False) -> None:
+def check(
+    table: Table,
+    schema: SchemaFile = None,
+    format: TableFormat = None,
+    as_json: Json = False,
+    quiet: Brief = False,
+) -> None:
     """Look for bad cells in a table. For its owner's eyes: the output is NOT private."""
     from dpsep.shell import check as work
 
+    hush(quiet)
     work.run(table, schema, format=format, as_json=as_json)
 
 
@@ -311,10 +329,12 @@ def schema(
     look: Annotated[
         bool, typer.Option("--look", help="Read kinds, bounds and categories off the table. NOT private.")
     ] = False,
+    quiet: Brief = False,
 ) -> None:
     """Draft a schema from a table's column names and types, to be filled in by hand (or privately)."""
     from dpsep.shell import schema as work
 
+    hush(quiet)
     work.run(
         table,
         out,
@@ -333,15 +353,15 @@ def bench(
     cases: Annotated[
         list[str] | None, typer.Argument(metavar="[CASES]...", help="Which cases; all if left out.")
     ] = None,
-    json_path: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Write the rows to a file.")
-    ] = None,
+    json_path: JsonFile = None,
     quick: Annotated[bool, typer.Option("--quick", help="A short run.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Measure this package against others."""
-    from dpsep.bench import run
+    from dpsep.shell import bench as work
 
-    raise typer.Exit(run(cases=list(cases or ()), quick=quick, json_path=json_path))
+    hush(quiet, json_path)
+    work.run(list(cases or ()), quick=quick, json_path=json_path)
 
 
 @app.command()
@@ -370,14 +390,14 @@ def plan(
     hidden: Annotated[
         str | None, typer.Option(metavar="H[,H...]", help="Units of each hidden layer of a network.")
     ] = None,
-    json_path: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Write the answer to a file.")
-    ] = None,
+    json_path: JsonFile = None,
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a picture (PNG).")] = None,
+    quiet: Quiet = False,
 ) -> None:
     """Say what a private fit will do and cost, from public numbers: no table is read."""
     from dpsep.shell.plan import Question, run
 
+    hush(quiet, json_path)
     run(
         Question(
             model=model.value,
@@ -430,14 +450,14 @@ def audit(
     quick: Annotated[bool, typer.Option("--quick", help="A tenth of the runs.")] = False,
     scale: Annotated[float, typer.Option(help="Multiple of the number of runs.")] = 1.0,
     jobs: Annotated[int | None, typer.Option(help="Processes; as many as cores by default.")] = None,
-    json_path: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Write the rows to a file.")
-    ] = None,
+    json_path: JsonFile = None,
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a picture (PNG).")] = None,
+    quiet: Quiet = False,
 ) -> None:
     """Attack private estimators: lower bounds on epsilon, record and replay, controls."""
     from dpsep.shell import audit as work
 
+    hush(quiet, json_path)
     work.run(
         list(names or ()),
         epsilon,
@@ -458,9 +478,7 @@ def paper(
     table: Annotated[
         str, typer.Argument(metavar="TABLE", help="accounting, figure1, table1 to table9, theorem, or all.")
     ],
-    json_path: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Write the rows to a file.")
-    ] = None,
+    json_path: JsonFile = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -477,10 +495,12 @@ def paper(
         int | None, typer.Option(help="Splits of each data set (tables 3 to 9); as the paper's runs.")
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A small run, to see that all works.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Reproduce a table or figure of the paper: printed, as written, as accounted, ours."""
     from dpsep.shell import paper as work
 
+    hush(quiet, json_path)
     work.run(table, json_path, out, seeds, datasets=datasets, splits=splits, quick=quick)
 
 
@@ -497,10 +517,12 @@ def create(
         Unit, typer.Option(help="Whose budget: each row's, or all rows' of one unit of a schema (group).")
     ] = Unit.record,
     as_json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """Make a ledger with a budget that cannot be changed later."""
     from dpsep.shell import ledger as work
 
+    hush(quiet)
     work.create(path, epsilon, delta, relation.value, rule.value, unit.value, as_json=as_json)
 
 
@@ -513,10 +535,11 @@ def show(path: LedgerPath, as_json: Json = False) -> None:
 
 
 @ledger_app.command()
-def verify(path: LedgerPath, as_json: Json = False) -> None:
+def verify(path: LedgerPath, as_json: Json = False, quiet: Quiet = False) -> None:
     """Check that a ledger is whole and unchanged."""
     from dpsep.shell import ledger as work
 
+    hush(quiet)
     work.verify(path, as_json=as_json)
 
 

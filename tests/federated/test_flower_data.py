@@ -23,7 +23,7 @@ def test_the_posterior_is_that_of_one_table_with_the_same_noise(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PrivacyLeakWarning)  # the seed
         told = federate_demo._work(
-            tmp_path / "run", table, schema, "server", 1.0, 3, faults=False, quiet=True
+            tmp_path / "run", table, schema, "server", 1.0, 3, faults=False
         )
     assert told.features + 1 == weights
     assert told.difference <= 1e-6

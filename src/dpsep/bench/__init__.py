@@ -23,7 +23,14 @@ CASES = (
 """The cases, in the order in which they run."""
 
 
-def run(cases: list[str], quick: bool, json_path: Path | None) -> int:
+def run(
+    cases: list[str],
+    quick: bool,
+    json_path: Path | None,
+    *,
+    show: bool = True,
+    on_case: Callable[[int, int], None] | None = None,
+) -> int:
     """Run cases (all, if none is named), print their table and write their rows.
 
     Parameters
@@ -33,7 +40,11 @@ def run(cases: list[str], quick: bool, json_path: Path | None) -> int:
     quick
         One split and few repetitions.
     json_path
-        Where to write the rows as one JSON document; None writes nothing.
+        Where to write the rows as one JSON document, after every case; None writes nothing.
+    show
+        Whether to print the table.
+    on_case
+        Called before each case with how many are done and how many there are.
 
     Returns
     -------
@@ -52,9 +63,10 @@ def run(cases: list[str], quick: bool, json_path: Path | None) -> int:
         return 2
     rows = table.about(quick)
     failed = False
-    for name in CASES:
-        if cases and name not in cases:
-            continue
+    chosen = chosen_cases(cases)
+    for done, name in enumerate(chosen):
+        if on_case is not None:
+            on_case(done, len(chosen))
         try:
             rows += _case(name)(quick)
         except Exception as error:  # one broken case must not lose the rows of the others
@@ -64,8 +76,20 @@ def run(cases: list[str], quick: bool, json_path: Path | None) -> int:
             )
         if json_path is not None:
             table.write(rows, json_path)
-    table.render(rows)
+    if show:
+        table.render(rows)
     return 1 if failed else 0
+
+
+def chosen_cases(cases: list[str]) -> list[str]:
+    """Return the cases that are run, in their order.
+
+    Examples
+    --------
+    >>> chosen_cases(["linear", "adult"])
+    ['adult', 'linear']
+    """
+    return [name for name in CASES if not cases or name in cases]
 
 
 def _case(name: str) -> Callable[[bool], list[dict[str, Any]]]:

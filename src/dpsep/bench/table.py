@@ -15,6 +15,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from dpsep.privacy.checkpoint import atomic_write
+
 Row = dict[str, Any]
 """One line of a benchmark."""
 PACKAGES = ("dpsep", "jax", "numpy", "scikit-learn", "diffprivlib", "dp-accounting")
@@ -118,7 +120,7 @@ def render(rows: Sequence[Row]) -> None:
 def write(rows: Sequence[Row], path: Path) -> None:
     """Write rows as one JSON document; numbers that are not finite become null."""
     clean = [{key: _finite(value) for key, value in item.items()} for item in rows]
-    path.write_text(json.dumps(clean, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    atomic_write(path, json.dumps(clean, indent=1, allow_nan=False) + "\n")
 
 
 def _finite(value: Any) -> Any:

@@ -1,6 +1,5 @@
 """`dpsep audit`: attack the library, or an estimator of your own, and print what was proved."""
 
-import json
 import math
 from collections.abc import Sequence
 from io import BytesIO
@@ -10,7 +9,7 @@ from typing import Any
 import typer
 
 from dpsep.shell.errors import DONE, FAILED, CallError
-from dpsep.shell.screen import number, print_table, progress, remark
+from dpsep.shell.screen import number, print_table, progress, remark, say, write_json
 
 __all__ = ["run"]
 
@@ -61,7 +60,7 @@ def run(
     rows.sort(key=lambda row: (row["target"].startswith("control"), row["target"], row["attack"]))
     _show(rows)
     if json_path is not None:
-        atomic_write(json_path, json.dumps(rows, indent=2) + "\n")
+        write_json(rows, json_path)
     if plot is not None:
         atomic_write(plot, _picture(rows))
     raise typer.Exit(_verdict(rows))
@@ -130,7 +129,7 @@ def _show_matrix(rows: Sequence[dict[str, Any]]) -> None:
         print_table("Record and replay over options", ("estimator", "kept", "refused", "caught"), counts)
     for row in rows:
         if row["caught"]:
-            print(f"CAUGHT {row['target']}: {row['evidence']}")
+            say(f"CAUGHT {row['target']}: {row['evidence']}")
 
 
 def _verdict(rows: Sequence[dict[str, Any]]) -> int:

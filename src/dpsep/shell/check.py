@@ -6,7 +6,7 @@
 from dataclasses import asdict
 from pathlib import Path
 
-from dpsep.shell.screen import print_json
+from dpsep.shell.screen import print_json, progress
 
 __all__ = ["run"]
 
@@ -17,7 +17,8 @@ def run(table: str, schema: Path | None, *, format: str | None = None, as_json: 
 
     declared = None if schema is None else Schema.read(schema)
     # Read as it stands: columns that the schema declares and the table lacks are findings too.
-    found = check_table(read_table(table, format), declared)
+    with progress("reading the table", hidden=as_json):
+        found = check_table(read_table(table, format), declared)
     if as_json:
         print_json({"private": False, "findings": [asdict(item) for item in found]})
     else:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from dpsep.shell.errors import CallError
-from dpsep.shell.screen import interval, print_json, print_table, progress
+from dpsep.shell.screen import interval, print_json, print_table, progress, say
 
 __all__ = ["BOUNDS", "run"]
 
@@ -116,7 +116,7 @@ def run(out: Path, epsilon: float, *, as_json: bool = False, data: Any = None) -
     folder = Path(tempfile.mkdtemp(prefix=".new-", dir=out))
     try:
         ledger = Ledger(folder / "study.db", epsilon=2 * epsilon, delta=2 * DELTA)
-        answers = [_answer(question, frame, epsilon, ledger, quiet=as_json) for question in QUESTIONS]
+        answers = [_answer(question, frame, epsilon, ledger) for question in QUESTIONS]
         _draw(answers, out / "demo.png", epsilon, len(frame))
         spent, left, rows = ledger.spent(), ledger.remaining(), ledger.verify()
         os.replace(folder / "study.db", out / "study.db")
@@ -141,11 +141,9 @@ def run(out: Path, epsilon: float, *, as_json: bool = False, data: Any = None) -
         )
         return
     _print(answers, len(frame), epsilon)
-    print(
-        f"Ledger: {out / 'study.db'} holds both charges: epsilon {spent.epsilon:.4g} of {2 * epsilon:g} and"
-    )
-    print(f"delta {spent.delta:.2g} of {2 * DELTA:g} are spent. See: dpsep ledger show {out / 'study.db'}")
-    print(f"Picture: {out / 'demo.png'}")
+    say(f"Ledger: {out / 'study.db'} holds both charges: epsilon {spent.epsilon:.4g} of {2 * epsilon:g} and")
+    say(f"delta {spent.delta:.2g} of {2 * DELTA:g} are spent. See: dpsep ledger show {out / 'study.db'}")
+    say(f"Picture: {out / 'demo.png'}")
 
 
 def load() -> Any:
@@ -165,7 +163,7 @@ def _need_matplotlib() -> None:
         raise ImportError("the demo's picture needs matplotlib: pip install 'dpsep[demo]'.") from error
 
 
-def _answer(question: Question, frame: Any, epsilon: float, ledger: Any, *, quiet: bool) -> dict[str, Any]:
+def _answer(question: Question, frame: Any, epsilon: float, ledger: Any) -> dict[str, Any]:
     import dpsep
 
     features = frame[list(BOUNDS)]
@@ -173,10 +171,10 @@ def _answer(question: Question, frame: Any, epsilon: float, ledger: Any, *, quie
     bounds = ([low for low, _ in BOUNDS.values()], [high for _, high in BOUNDS.values()])
     kind = getattr(dpsep, question.model)
     private = kind(epsilon=epsilon, delta=DELTA, bounds=bounds, ledger=ledger, **question.extra)
-    with progress(f"{question.title}, private", quiet=quiet) as report:
+    with progress(f"{question.title}, private") as report:
         private.fit(features, target, on_step=report)
     plain = kind(private=False, bounds=bounds, **question.extra)
-    with progress(f"{question.title}, not private", quiet=quiet):
+    with progress(f"{question.title}, not private"):
         plain.fit(features, target)
     return {
         "name": question.name,
@@ -223,10 +221,8 @@ def _changes(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _print(answers: Sequence[dict[str, Any]], records: int, epsilon: float) -> None:
-    print(
-        f"Doctor visits in the RAND Health Insurance Experiment: {records:,} records, each one person-year."
-    )
-    print("Bounds and classes are declared from the survey's documentation; nothing of them is learned.")
+    say(f"Doctor visits in the RAND Health Insurance Experiment: {records:,} records, each one person-year.")
+    say("Bounds and classes are declared from the survey's documentation; nothing of them is learned.")
     for question, answer in zip(QUESTIONS, answers, strict=True):
         rows = [
             (
@@ -239,11 +235,11 @@ def _print(answers: Sequence[dict[str, Any]], records: int, epsilon: float) -> N
         ]
         header = ("90% intervals", f"private (epsilon {epsilon:g}, zero-out)", "not private", "noise")
         print_table(question.title, header, rows)
-        print(textwrap.fill(answer["sentence"], 100))
-        print()
-    print("Noise: the share of the private posterior's variance that privacy adds. The intervals cover the")
-    print(
+        say(textwrap.fill(answer["sentence"], 100))
+        say()
+    say("Noise: the share of the private posterior's variance that privacy adds. The intervals cover the")
+    say(
         "noise, not what clipping may shift: counts far from the rest pull less than they do without privacy."
     )
-    print("A person's years are separate records here: what is guaranteed is a record's privacy.")
-    print()
+    say("A person's years are separate records here: what is guaranteed is a record's privacy.")
+    say()

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dpsep.shell.errors import CallError
-from dpsep.shell.screen import number, print_json, print_table, remark
+from dpsep.shell.screen import number, print_json, print_table, remark, say
 
 __all__ = ["check", "init", "key", "serve", "site"]
 
@@ -28,9 +28,9 @@ def init(folder: Path, sites: str, address: str) -> None:
     from dpsep.federated.deploy import make_deployment
 
     written = make_deployment(folder, [name.strip() for name in sites.split(",")], address)
-    print(f"Wrote {len(written)} files into {folder}; {folder / 'README.md'} says which goes where.")
-    print("TLS and the authentication of sites are on. Private keys are readable by you only: hand each site")
-    print("its own folder over a channel that nobody else reads, and keep authority/ in a safe place.")
+    say(f"Wrote {len(written)} files into {folder}; {folder / 'README.md'} says which goes where.")
+    say("TLS and the authentication of sites are on. Private keys are readable by you only: hand each site")
+    say("its own folder over a channel that nobody else reads, and keep authority/ in a safe place.")
 
 
 def key(path: Path) -> None:
@@ -39,7 +39,7 @@ def key(path: Path) -> None:
     from dpsep.federated.deploy import make_key_pair
 
     public = make_key_pair(path)
-    print(f"Wrote {path}, which stays here, and {public}, which goes to the server.")
+    say(f"Wrote {path}, which stays here, and {public}, which goes to the server.")
 
 
 def site(config: Path) -> None:
@@ -84,8 +84,8 @@ def serve(config: Path, *, as_json: bool = False) -> None:
         for row in model.summary()
     ]
     print_table("Coefficients", ("coefficient", "mean", "sd", "90% interval", "DP noise"), cells)
-    print((out / "privacy.txt").read_text("utf-8"), end="")
-    print(f"\nWrote {out}. Predict with it: dpsep predict {out} TABLE")
+    say((out / "privacy.txt").read_text("utf-8"), end="")
+    say(f"\nWrote {out}. Predict with it: dpsep predict {out} TABLE")
 
 
 def check(config: Path, *, as_json: bool = False) -> None:

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from dpsep.shell.screen import hush
+
 __all__ = ["federate_app"]
 
 
@@ -23,6 +25,7 @@ federate_app = typer.Typer(
 )
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print warnings and errors only.")]
 SiteConfig = Annotated[Path, typer.Option("--config", metavar="FILE.toml", help="The settings.")]
 
 
@@ -42,10 +45,12 @@ def federate_demo(
         Path | None, typer.Option(metavar="FOLDER", help="Keep settings, ledgers and the result here.")
     ] = None,
     as_json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """Run a server and three sites on this machine and compare with a fit of one table."""
     from dpsep.shell import federate_demo as work
 
+    hush(quiet or as_json)
     work.run(
         data=data,
         mode=mode.value,
@@ -65,20 +70,24 @@ def federate_init(
     address: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="Where the sites find the server.")
     ] = "localhost:9092",
+    quiet: Quiet = False,
 ) -> None:
     """Write a deployment: certificates, keys, settings and start scripts; TLS and authentication are on."""
     from dpsep.shell import federate as work
 
+    hush(quiet)
     work.init(folder, sites, address)
 
 
 @federate_app.command("key")
 def federate_key(
     path: Annotated[Path, typer.Argument(metavar="FILE", help="Where the private key goes.")],
+    quiet: Quiet = False,
 ) -> None:
     """Make a site's key pair at the site; only the public half (FILE.pub) goes to the server."""
     from dpsep.shell import federate as work
 
+    hush(quiet)
     work.key(path)
 
 
@@ -86,24 +95,28 @@ def federate_key(
 def federate_check(
     config: Annotated[Path, typer.Argument(metavar="FILE.toml", help="Settings of a site or a server.")],
     as_json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """Check settings and the files that they name; nothing is sent or charged."""
     from dpsep.shell import federate as work
 
+    hush(quiet)
     work.check(config, as_json=as_json)
 
 
 @federate_app.command("site")
-def federate_site(config: SiteConfig) -> None:
+def federate_site(config: SiteConfig, quiet: Quiet = False) -> None:
     """Connect a site to the server and answer its questions, within the site's ledger, until stopped."""
     from dpsep.shell import federate as work
 
+    hush(quiet)
     work.site(config)
 
 
 @federate_app.command("server")
-def federate_server(config: SiteConfig, as_json: Json = False) -> None:
+def federate_server(config: SiteConfig, as_json: Json = False, quiet: Quiet = False) -> None:
     """Wait for the sites, fit, and write a folder with posterior and privacy statement."""
     from dpsep.shell import federate as work
 
+    hush(quiet)
     work.serve(config, as_json=as_json)

@@ -21,7 +21,7 @@ import numpy as np
 from dpsep.privacy.leaks import PrivacyLeakWarning
 from dpsep.shell.errors import CallError
 from dpsep.shell.federate import need_flower
-from dpsep.shell.screen import print_json, print_table, progress, remark
+from dpsep.shell.screen import print_json, print_table, progress, remark, say
 
 __all__ = ["run"]
 
@@ -94,13 +94,13 @@ def run(
         folder = Path(temporary) / "demo" if out is None else out.absolute()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", PrivacyLeakWarning)  # the seed, which the statement tells of
-            told = _work(folder, table, schema, mode, epsilon, steps, faults=faults, quiet=as_json)
+            told = _work(folder, table, schema, mode, epsilon, steps, faults=faults)
     if as_json:
         print_json(told._asdict())
         return
     _print(told, epsilon, faults)
     if out is not None:
-        print(f"Settings, ledgers, logs and the result are in {out}.")
+        say(f"Settings, ledgers, logs and the result are in {out}.")
 
 
 def _survey(data: str, rows: int | None) -> tuple[Any, Any]:
@@ -139,7 +139,6 @@ def _work(
     steps: int | None,
     *,
     faults: bool,
-    quiet: bool,
 ) -> Told:
     from dpsep.data import encode
     from dpsep.federated.config import read_server
@@ -152,7 +151,7 @@ def _work(
     configs = _deploy(folder, parts, schema, mode, epsilon, steps)
     settings = read_server(folder / "server" / "server.toml")
     pooled = model_of(settings)
-    with progress("one table", quiet=quiet):
+    with progress("one table"):
         import polars as pl
 
         whole = pl.concat(parts.values())
@@ -161,13 +160,12 @@ def _work(
     chosen = dict(zip(SITES, ("slow", "kill", "garbage"), strict=True)) if faults else {}
     if faults:
         settings = replace(settings, fit=replace(settings.fit, patience=15.0))
-    show = (lambda line: None) if quiet else (lambda line: remark(f"  {line}"))
-    remark("Starting a SuperLink and three sites on 127.0.0.1, with TLS and keys.", quiet=quiet)
+    remark("Starting a SuperLink and three sites on 127.0.0.1, with TLS and keys.")
     with (
         open_link(settings.link, settings.keys()) as grid,
         local_sites(configs, folder / "logs", chosen) as sites,
     ):
-        served = fit_over(settings, grid, show)
+        served = fit_over(settings, grid, lambda line: remark(f"  {line}"))
     return _told(served, pooled, parts, folder, mode, sites.restarts)
 
 
@@ -279,11 +277,11 @@ def _print(told: Told, epsilon: float, faults: bool) -> None:
         ("  in posterior standard deviations", f"{told.deviations:.2g}"),
     ]
     print_table("The fit", ("", "value"), cells)
-    print(textwrap.fill(told.sentence, 100))
+    say(textwrap.fill(told.sentence, 100))
     if faults:
-        print("\nWhat went wrong on purpose, and what came of it:")
+        say("\nWhat went wrong on purpose, and what came of it:")
         for line in told.events:
-            print(f"  {line}")
-        print(f"Killed with kill -9 and started again: {', '.join(told.restarted) or 'nobody'}.")
+            say(f"  {line}")
+        say(f"Killed with kill -9 and started again: {', '.join(told.restarted) or 'nobody'}.")
         once = all(site["charges"] == 1 for site in told.sites)
-        print(f"Each ledger holds one charge for the run: {'yes' if once else 'NO'}.")
+        say(f"Each ledger holds one charge for the run: {'yes' if once else 'NO'}.")

@@ -71,7 +71,6 @@ class Request:
     overwrite: bool = False
     strict: bool = False
     as_json: bool = False
-    quiet: bool = False
 
 
 def run(request: Request) -> None:
@@ -85,7 +84,8 @@ def run(request: Request) -> None:
                 print_json({"run": str(request.out), "resumed": False, "finished": True})
             return
         leaks = Leaks(request.private, request.strict)
-        inputs = _inputs(request, leaks)
+        with progress("reading the table", hidden=request.as_json):
+            inputs = _inputs(request, leaks)
         for message in leaks.warnings:
             warn(message)
         _remarks(request, inputs)
@@ -159,12 +159,13 @@ def _test_rows(
 def _metrics(request: Request, estimator: Any, test: Inputs | None, ledger: Ledger | None) -> Metrics | None:
     if test is None:
         return None
-    if request.metrics_epsilon is None:
-        return public_metrics(estimator, test)
     try:
-        return private_metrics(
-            estimator, test, request.metrics_epsilon, request.delta, request.relation, ledger
-        )
+        with progress("scoring", hidden=request.as_json):
+            if request.metrics_epsilon is None:
+                return public_metrics(estimator, test)
+            return private_metrics(
+                estimator, test, request.metrics_epsilon, request.delta, request.relation, ledger
+            )
     except OverBudget as error:  # another process has spent what was there when the fit began
         warn(f"no metrics: {error}")
         return None
@@ -206,22 +207,19 @@ def _remarks(request: Request, inputs: Inputs) -> None:
         remark(
             f"The schema's target {inputs.left_out!r} is left out: a mixture predicts nothing. To cluster it "
             "with the others, use a schema without a target.",
-            quiet=request.quiet,
         )
     if not request.private:
-        remark("Without privacy: the result may give away single records.", quiet=request.quiet)
+        remark("Without privacy: the result may give away single records.")
         return
     if request.ledger is None:
         remark(
             "No --ledger: nothing adds this fit to others of the same data; that is left to you.",
-            quiet=request.quiet,
         )
     if inputs.unbounded:
         shown = ", ".join(inputs.unbounded[:6]) + (", ..." if len(inputs.unbounded) > 6 else "")
         remark(
             f"No bounds for {shown}: location and scale are found privately, inside epsilon. Declared bounds "
             "(--bounds COLUMN=LOW:HIGH, or a schema) would leave more of it for the fit.",
-            quiet=request.quiet,
         )
 
 
@@ -258,7 +256,7 @@ def _fit(estimator: Any, inputs: Inputs, request: Request, folder: RunFolder, le
         for category in (PrivacyLeakWarning, WeakBudgetWarning):
             warnings.simplefilter("always", category)
         try:
-            with progress("fitting", quiet=request.quiet or request.as_json) as on_step:
+            with progress("fitting", hidden=request.as_json) as on_step:
                 estimator.fit(inputs.features, inputs.target, on_step=on_step, **by_group)
         except CheckpointError as error:
             raise CallError(

@@ -7,7 +7,7 @@ import textwrap
 from typing import Any
 
 from dpsep.shell.metrics import Metrics
-from dpsep.shell.screen import number, print_json, print_table
+from dpsep.shell.screen import number, print_json, print_table, say
 from dpsep.shell.table import MODELS, Inputs, Leaks
 
 __all__ = ["plain_words", "report"]
@@ -48,13 +48,11 @@ def report(estimator: Any, inputs: Inputs, request: Any, leaks: Leaks, metrics: 
             }
         )
         return
-    if request.quiet:
-        return
     _print_tables(rows, weights, inputs, private=request.private)
     if metrics is not None:
         print_table("Metrics", ("metric", "value", "noise sd"), metrics.rows())
-    print(plain_words(estimator, inputs, metrics), end="")
-    print(f"\nWrote {request.out}. Predict with it: dpsep predict {request.out} TABLE")
+    say(plain_words(estimator, inputs, metrics), end="")
+    say(f"\nWrote {request.out}. Predict with it: dpsep predict {request.out} TABLE")
 
 
 def _print_tables(

@@ -3,7 +3,7 @@
 from typing import Any
 
 from dpsep.shell.errors import CallError
-from dpsep.shell.screen import number, print_json, print_table
+from dpsep.shell.screen import number, print_json, print_table, say
 
 __all__ = ["create", "open_ledger", "show", "shown", "verify"]
 
@@ -43,12 +43,10 @@ def create(
     if as_json:
         print_json(_document(made))
         return
-    print(f"Made the ledger {name}: epsilon {made.epsilon:g} and delta {made.delta:g} in all, for each")
-    print(
-        f"{made.unit}, relation {made.relation}, rule {made.rule}. These terms are fixed. Keep the ledger as"
-    )
-    print("long as the data and never set it back to an old copy: what was spent would be spent again.")
-    print(f"Charge a fit to it: dpsep fit ... --ledger {name}")
+    say(f"Made the ledger {name}: epsilon {made.epsilon:g} and delta {made.delta:g} in all, for each")
+    say(f"{made.unit}, relation {made.relation}, rule {made.rule}. These terms are fixed. Keep the ledger as")
+    say("long as the data and never set it back to an old copy: what was spent would be spent again.")
+    say(f"Charge a fit to it: dpsep fit ... --ledger {name}")
 
 
 def show(path: str, *, as_json: bool) -> None:
@@ -59,11 +57,11 @@ def show(path: str, *, as_json: bool) -> None:
         print_json(document)
         return
     spent, left = document["spent"], document["left"]
-    print(f"Ledger {shown(path)} ({ledger.id})")
-    print(f"  for each {ledger.unit}, relation {ledger.relation}, rule {ledger.rule}")
-    print(f"  allowed  epsilon {ledger.epsilon:<10g} delta {ledger.delta:g}")
-    print(f"  spent    epsilon {number(spent['epsilon']):<10} delta {number(spent['delta'])}")
-    print(f"  left     epsilon {number(round(left['epsilon'], 12)):<10} delta {number(left['delta'])}")
+    say(f"Ledger {shown(path)} ({ledger.id})")
+    say(f"  for each {ledger.unit}, relation {ledger.relation}, rule {ledger.rule}")
+    say(f"  allowed  epsilon {ledger.epsilon:<10g} delta {ledger.delta:g}")
+    say(f"  spent    epsilon {number(spent['epsilon']):<10} delta {number(spent['delta'])}")
+    say(f"  left     epsilon {number(round(left['epsilon'], 12)):<10} delta {number(left['delta'])}")
     rows = [
         (
             str(row["number"]),
@@ -79,7 +77,7 @@ def show(path: str, *, as_json: bool) -> None:
     ]
     if rows:
         print_table("Rows", ("row", "time", "kind", "run", "epsilon", "delta", "what"), rows)
-    print(f"The chain of {len(document['rows'])} rows is whole.")
+    say(f"The chain of {len(document['rows'])} rows is whole.")
 
 
 def verify(path: str, *, as_json: bool) -> None:
@@ -88,7 +86,7 @@ def verify(path: str, *, as_json: bool) -> None:
     if as_json:
         print_json({"path": shown(path), "rows": count, "verified": True})
     else:
-        print(f"{shown(path)} is whole: {count} rows, each in its place and unchanged.")
+        say(f"{shown(path)} is whole: {count} rows, each in its place and unchanged.")
 
 
 def _document(ledger: Any) -> dict[str, Any]:

@@ -1,12 +1,11 @@
 """``dpsep paper``: tables and figures of the paper, as printed, as written, as accounted, and ours."""
 
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dpsep.shell.errors import CallError
-from dpsep.shell.screen import number, print_table, progress, remark
+from dpsep.shell.screen import number, print_table, progress, remark, say, write_json
 
 if TYPE_CHECKING:
     from dpsep.paper.fits import Store
@@ -55,7 +54,6 @@ def run(
 ) -> None:
     """Make tables and figures, print them, and write all rows to a file if one is named."""
     from dpsep.paper.fits import Store
-    from dpsep.privacy.checkpoint import atomic_write
 
     if table not in (*TABLES, "all"):
         raise CallError(f"there is no table {table!r}; there are {', '.join(TABLES)}, or all.")
@@ -72,7 +70,7 @@ def run(
     for name in chosen:
         rows += TABLES[name](options)
     if json_path is not None:
-        atomic_write(json_path, json.dumps(rows, indent=2, allow_nan=False) + "\n")
+        write_json(rows, json_path)
 
 
 def _check_datasets(names: tuple[str, ...]) -> None:
@@ -143,9 +141,9 @@ def _theorem(options: Options) -> Rows:
 
     with progress("Theorem 4.1") as report:
         rows = theorem.rows(quick=options.quick, on_step=report)
-    print("Theorem 4.1 and the claims around it: what was found")
+    say("Theorem 4.1 and the claims around it: what was found")
     for line in theorem_report.summary(rows):
-        print(f"- {line}")
+        say(f"- {line}")
     for path in theorem_report.write(options.out or Path(), rows, quick=options.quick):
         remark(f"written: {path}")
     if options.quick:

@@ -7,7 +7,6 @@ once they are encoded, which of them are indicators of categories, and whether b
 printed can depend on one.
 """
 
-import json
 import math
 from dataclasses import dataclass
 from io import BytesIO
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpsep.privacy.mechanism import Relation
 from dpsep.shell.errors import CallError
-from dpsep.shell.screen import number, print_table, remark
+from dpsep.shell.screen import number, print_table, progress, remark, say, write_json
 
 if TYPE_CHECKING:
     from dpsep.theory.forecast import Forecast
@@ -87,27 +86,27 @@ def run(question: Question) -> None:
     from dpsep.theory.planner import plan
 
     shape = _shape(question)
-    planned = plan(
-        shape.model,
-        question.records,
-        shape.features,
-        epsilon=question.epsilon,
-        delta=question.delta,
-        relation=question.relation,
-        widening=question.widening,
-        excess_risk=question.excess_risk,
-        components=question.components,
-        levels=shape.levels,
-        declared=shape.declared,
-        sampling=question.sampling,
-        hidden=None if question.hidden is None else _counts("--hidden", question.hidden, none=True),
-    )
+    with progress("planning"):
+        planned = plan(
+            shape.model,
+            question.records,
+            shape.features,
+            epsilon=question.epsilon,
+            delta=question.delta,
+            relation=question.relation,
+            widening=question.widening,
+            excess_risk=question.excess_risk,
+            components=question.components,
+            levels=shape.levels,
+            declared=shape.declared,
+            sampling=question.sampling,
+            hidden=None if question.hidden is None else _counts("--hidden", question.hidden, none=True),
+        )
     # A picture that cannot be drawn is a wrong call, and a wrong call prints nothing else.
     picture = None if question.plot is None else _picture(planned)
     _show(planned)
     if question.json_path is not None:
-        atomic_write(question.json_path, json.dumps(planned.to_dict(), indent=2) + "\n")
-        remark(f"Wrote {question.json_path}.")
+        write_json(planned.to_dict(), question.json_path)
     if question.plot is not None and picture is not None:
         atomic_write(question.plot, picture)
         remark(f"Wrote {question.plot}.")
@@ -214,7 +213,7 @@ def _show(planned: "Planned") -> None:
     if planned.curve:
         _show_curve(planned)
     if planned.verdict != "impossible":
-        print(_python(planned))
+        say(_python(planned))
 
 
 def _show_settings(planned: "Planned") -> None:
@@ -263,19 +262,19 @@ def _show_cost(planned: "Planned", forecast: "Forecast") -> None:
 
 
 def _show_verdict(planned: "Planned") -> None:
-    print(f"{SAID[planned.verdict]} ({planned.verdict}).")
+    say(f"{SAID[planned.verdict]} ({planned.verdict}).")
     for reason in planned.reasons:
-        print(f"  Why: {_sentence(reason)}")
+        say(f"  Why: {_sentence(reason)}")
     for remedy in planned.remedies:
-        print(f"  What would help: {_sentence(remedy)}")
+        say(f"  What would help: {_sentence(remedy)}")
     if planned.free_records is not None:
-        print(
+        say(
             f"From {planned.free_records:,} records on, privacy is nearly free at epsilon "
             f"{number(planned.request.epsilon)}: intervals at most 5% wider."
         )
     elif planned.forecast is not None:
-        print(f"No number of records makes privacy nearly free at epsilon {number(planned.request.epsilon)}.")
-    print()
+        say(f"No number of records makes privacy nearly free at epsilon {number(planned.request.epsilon)}.")
+    say()
 
 
 def _show_curve(planned: "Planned") -> None:

@@ -29,7 +29,7 @@ from dpsep.estimators.mixture import GaussianMixture
 from dpsep.estimators.store import Estimator, StoreError, load
 from dpsep.privacy.checkpoint import atomic_write
 from dpsep.shell.errors import WRONG, CallError, explain
-from dpsep.shell.screen import print_json, remark
+from dpsep.shell.screen import print_json, progress, remark
 from dpsep.shell.units import new_labels
 
 __all__ = ["has_counts", "predictions", "run"]
@@ -51,10 +51,11 @@ def run(
             "with dpsep.estimators.store.load."
         )
     schema = Schema.read(folder / "schema.toml")
-    frame = read_table(table, format, schema=schema)
-    matrix, names = encode(frame, schema)
+    with progress("reading the table", hidden=as_json):
+        frame = read_table(table, format, schema=schema)
+        matrix, names = encode(frame, schema)
     usable = np.asarray(np.isfinite(matrix).all(axis=1))
-    with _usable(folder):
+    with _usable(folder), progress("predicting", hidden=as_json):
         groups = new_labels(estimator, frame, schema)
         columns = predictions(
             estimator,
