@@ -7,9 +7,10 @@ rows and the declared share and on nothing else, and a resumed run holds out the
 released posterior. *Held-out rows:* one release of a sum through the gate. Each score (`dpsep.shell.scores`)
 is clamped to a range that is fixed, declared or computed from the released posterior, and moved to [-1, 1];
 with a one that counts the row, a record's vector of k + 1 numbers has norm at most sqrt(k + 1), to which the
-gate clips it. *Relation:* the fit's. *Event:* one Gaussian release, full batch, charged before a row is
-scored. A record is either fitted or held out, so that the larger of the two epsilons would do; the statement
-and the ledger add them. Means are quotients of released sums. The proof is in docs/proofs/metrics.md.
+gate clips it. Histograms of calibration (`dpsep.shell.calibration`) are further blocks of the same release.
+*Relation:* the fit's. *Event:* one Gaussian release, full batch, charged before a row is scored. A record is
+either fitted or held out, so that the larger of the two epsilons would do; the statement and the ledger add
+them. Means are quotients of released sums. The proof is in docs/proofs/metrics.md.
 """
 
 import math
@@ -27,11 +28,18 @@ from dpsep.data.frames import unknown_column
 from dpsep.estimators.statement import PrivacyStatement
 from dpsep.estimators.store import Estimator
 from dpsep.privacy.accounting import calibrate
-from dpsep.privacy.gate import Gate, authorise
+from dpsep.privacy.gate import Gate, authorise, check_blocks
 from dpsep.privacy.grid import Block
 from dpsep.privacy.ledger import Ledger
 from dpsep.privacy.mechanism import Mechanism, Relation, Schedule
 from dpsep.privacy.sampling import FullBatch
+from dpsep.shell.calibration import (
+    SCORES_SHARE,
+    bin_numbers,
+    calibration_of_counts,
+    calibration_of_rows,
+    histogram_blocks,
+)
 from dpsep.shell.errors import CallError
 from dpsep.shell.predict import predictions
 from dpsep.shell.scores import row_scores
@@ -60,11 +68,12 @@ class Metrics(NamedTuple):
 
     def sentence(self, fit: PrivacyStatement | None) -> str:
         """Say in plain words where the metrics come from and what they cost."""
+        what = "metrics and histograms of calibration" if "calibration" in self.document else "metrics"
         if self.privacy is None or fit is None:
-            return "Its metrics were computed on another table, declared public."
+            return f"Its {what} were computed on another table, declared public."
         epsilon, delta = self.privacy["epsilon"], self.privacy["delta"]
         return (
-            f"Its metrics come from one noisy sum over {self.privacy['rows']} held-out records, which is "
+            f"Its {what} come from one noisy sum over {self.privacy['rows']} held-out records, which is "
             f"({epsilon:.4g}, {delta:.4g})-differentially private for each of them ({fit.relation}); with "
             f"the fit it counts as ({fit.epsilon + epsilon:.4g}, {fit.delta + delta:.4g}), the sum of both. "
             "Scores beyond their public ranges were clamped."
@@ -135,15 +144,17 @@ def public_metrics(estimator: Estimator, inputs: Inputs) -> Metrics:
     """Score rows that are public."""
     scores = row_scores(estimator, inputs.features, inputs.target, inputs.groups)
     good = np.isfinite(scores["log_density"])
-    means = {name: float(values[good].mean()) if good.any() else None for name, values in scores.items()}
-    return Metrics(
-        {
-            "on": "a table declared public",
-            "rows": len(good),
-            "scored": int(good.sum()),
-            "metrics": {_NAMES[name]: mean and _shown(name, mean) for name, mean in means.items()},
-        }
-    )
+    means = {
+        name: float(scores[name][good].mean()) if good.any() else None for name in scores if name in _NAMES
+    }
+    document: dict[str, Any] = {
+        "on": "a table declared public",
+        "rows": len(good),
+        "scored": int(good.sum()),
+        "metrics": {_NAMES[name]: mean and _shown(name, mean) for name, mean in means.items()},
+    }
+    found = calibration_of_rows(scores)
+    return Metrics(document if found is None else document | {"calibration": found})
 
 
 def private_metrics(
@@ -154,18 +165,23 @@ def private_metrics(
     relation: Relation,
     ledger: Ledger | None,
 ) -> Metrics:
-    """Charge, score the held-out rows, and release one noisy sum of their scores."""
+    """Charge, score the held-out rows, and release one noisy sum of their scores and histograms."""
     names, low, high = _ranges(estimator, held)
     records = held.features.height
     sigma = calibrate(epsilon, delta, FullBatch(), relation, 1, records)
     mechanism = Mechanism(FullBatch(), relation, 1, sigma, records)
+    histograms = histogram_blocks(labels=held.classes is not None)
+    scored = Block("scores", len(names) + 1, math.sqrt(len(names) + 1), SCORES_SHARE)
+    blocks = (scored, *histograms)
+    check_blocks(mechanism, blocks)
     permit = authorise(ledger, Schedule((mechanism,)), delta, purpose="metrics on held-out rows")
     try:
         scores = row_scores(estimator, held.features, held.target)
         rows = np.stack([scores[name] for name in names], axis=1)
-        block = Block("scores", len(names) + 1, math.sqrt(len(names) + 1))
-        gate = Gate((rows,), mechanism, [block], _ClampedScores(), permit)
-        released = gate.release((low, high))["scores"]
+        bins = bin_numbers(scores)
+        places = np.stack([bins[block.name] for block in histograms], axis=1)
+        gate = Gate((rows, places), mechanism, blocks, _ScoresAndBins(), permit)
+        sums = gate.release((low, high))
     except BaseException:
         if ledger is not None:
             ledger.finish(permit.run, "failed")
@@ -173,6 +189,7 @@ def private_metrics(
     if ledger is not None:
         ledger.finish(permit.run, "finished")
     # A count that noise made tiny or negative says nothing: the quotients are then those of one row in ten.
+    released = sums["scores"]
     count = max(float(released[-1]), records / 10)
     deviation = gate.deviations["scores"] / count
     metrics, noise = {}, {}
@@ -204,23 +221,27 @@ def private_metrics(
             _NAMES[name]: [_shown(name, float(low[place])), _shown(name, float(high[place]))]
             for place, name in enumerate(names)
         },
+        "calibration": calibration_of_counts(
+            {block.name: sums[block.name][0] for block in histograms}, gate.deviations, count, records
+        ),
         "privacy": charge,
     }
     return Metrics(document, charge)
 
 
 @dataclass(frozen=True)
-class _ClampedScores:
-    """A row's scores, clamped to their ranges and moved to [-1, 1], and a one."""
+class _ScoresAndBins:
+    """A row's scores, clamped to their ranges and moved to [-1, 1], and a one; its bin in each histogram."""
 
     def __call__(
         self, public: tuple[NDArray[np.float64], NDArray[np.float64]], chunk: tuple[jax.Array, ...]
     ) -> tuple[jax.Array, ...]:
-        """Return one row a record; NaN where a score is."""
+        """Return one row a record and block; NaN where a score is, or a bin."""
         low, high = public
-        scores = chunk[0]
+        scores, bins = chunk
         moved = 2.0 * (jnp.clip(scores, low, high) - low) / (high - low) - 1.0
-        return (jnp.concatenate([moved, jnp.ones_like(scores[:, :1])], axis=1),)
+        counted = jnp.concatenate([moved, jnp.ones_like(scores[:, :1])], axis=1)
+        return (counted, *(bins[:, place : place + 1] for place in range(bins.shape[1])))
 
 
 _NAMES = {

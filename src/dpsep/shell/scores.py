@@ -1,8 +1,14 @@
 """How well each row is predicted: log predictive density, squared error, within the interval, right label.
 
-**Privacy.** Row i of the scores depends on record i and on the released posterior only, bit for bit: nothing
-is chosen by looking at all rows (a quadrature rule, a type), and a row that cannot be scored is NaN and no
-error. Scores are therefore what a contribution to a release may be; alone they are not private.
+What calibration is made of stands beside it: of numbers and counts the PIT value (the predictive probability
+of a target up to this one) and the residual in predictive standard deviations, of labels the predicted
+probability. A count jumps over a range of probabilities. Its PIT value is a point of that range, placed by a
+number that belongs to the row's number: the randomised PIT of Czado, Gneiting and Held (2009), in which the
+middle of the range would not do (its values are not uniform where the model is right).
+
+**Privacy.** Row i of the scores depends on record i, on the number i and on the released posterior only, bit
+for bit: nothing is chosen by looking at all rows (a quadrature rule, a type), and a row that cannot be scored
+is NaN and no error. Scores are therefore what a contribution to a release may be; alone they are not private.
 The proof is in docs/proofs/metrics.md.
 """
 
@@ -18,12 +24,15 @@ from dpsep.estimators.base import LinearWeights
 from dpsep.estimators.glm import LinearRegression
 from dpsep.estimators.mixed_base import MixedEstimator
 from dpsep.estimators.mixture import GaussianMixture
+from dpsep.estimators.outcomes import counts_below
 from dpsep.estimators.store import Estimator
 from dpsep.shell.predict import has_counts, predictions
 
 __all__ = ["row_scores"]
 
 Array = NDArray[np.float64]
+PIECE = 4096
+"""Rows that are integrated at a time: a public constant that bounds memory."""
 
 
 def row_scores(
@@ -44,7 +53,8 @@ def row_scores(
 
     Returns
     -------
-    ``log_density`` and, of numbers and counts, ``squared_error`` and ``covered``; of labels ``correct``.
+    ``log_density`` and, of numbers and counts, ``squared_error``, ``covered``, ``pit`` and ``residual``; of
+    labels ``correct``, ``probability`` (predicted, of the second label) and ``second`` (is it that one).
     """
     matrix = features.to_numpy()
     usable: NDArray[np.bool_] = np.asarray(np.isfinite(matrix).all(axis=1))
@@ -57,8 +67,15 @@ def row_scores(
         if isinstance(estimator, GaussianMixture):
             scores = {"log_density": np.asarray(estimator.score_samples(rows))}
         elif hasattr(estimator, "predict_proba"):
-            density = _log_density(estimator, rows, _in_place(target, usable, _labels(estimator)[0]), groups)
-            scores = {"log_density": density, "correct": (density > np.log(0.5)).astype(np.float64)}
+            first, second = _labels(estimator)
+            label = _in_place(target, usable, first)
+            density = _log_density(estimator, rows, label, groups)
+            scores = {
+                "log_density": density,
+                "correct": (density > np.log(0.5)).astype(np.float64),
+                "probability": np.where(label == second, np.exp(density), -np.expm1(density)),
+                "second": (label == second).astype(np.float64),
+            }
         else:
             truth = _in_place(target, usable, 0.0)
             found = {
@@ -68,6 +85,9 @@ def row_scores(
                 "log_density": _log_density(estimator, rows, truth, groups),
                 "squared_error": (found["mean"] - truth) ** 2,
                 "covered": ((found["low"] <= truth) & (truth <= found["high"])).astype(np.float64),
+                "pit": _pit(estimator, rows, truth, groups),
+                # A mean beyond what a double holds is one that the target lies below.
+                "residual": (truth - _finite(found["mean"])) / _finite(found["sd"]),
             }
     return {name: np.where(usable, values, np.nan) for name, values in scores.items()}
 
@@ -104,3 +124,27 @@ def _log_density(
     with jax.enable_x64(True):
         coded = estimator._target(target)
         return np.asarray(estimator._likelihood(narrow=False).log_predictive(mean, variance, coded))
+
+
+def _pit(estimator: Any, rows: pl.DataFrame, target: Array, groups: NDArray[Any] | None) -> Array:
+    """PIT value of each row; a count's lies where the number of its row puts it, between below and up to."""
+    by_group = {"groups": groups} if isinstance(estimator, MixedEstimator) else {}
+    mean, variance = estimator._predictor(rows, **by_group)
+    truth = estimator._target(target)
+    # Element i is the same for any number of rows: it belongs to the number i and to no record.
+    point = np.random.default_rng(0).uniform(size=len(truth))
+    found = []
+    for start in range(0, len(truth), PIECE):
+        part = slice(start, start + PIECE)
+        if has_counts(estimator):
+            below = counts_below(mean[part], variance[part], np.ceil(truth[part]) - 1.0)
+            upto = counts_below(mean[part], variance[part], np.floor(truth[part]))
+            found.append(below + point[part] * (upto - below))
+        else:
+            found.append(estimator._normal_below(mean[part], variance[part], truth[part]))
+    return np.concatenate([np.empty(0), *found])
+
+
+def _finite(values: Array) -> Array:
+    """Put the largest double in the place of an infinity."""
+    return np.nan_to_num(values, nan=np.nan)
