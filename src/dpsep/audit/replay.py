@@ -102,6 +102,11 @@ class Difference(NamedTuple):
         Its kind and row.
     what
         What differs.
+
+    Examples
+    --------
+    >>> Difference("zeroed, row 3", "the posterior's mean").what
+    "the posterior's mean"
     """
 
     neighbour: str
@@ -121,6 +126,16 @@ class Report(NamedTuple):
         Everything found; empty if the fit keeps its word.
     trace
         The fit on the table itself.
+
+    Examples
+    --------
+    >>> from dpsep import LinearRegression
+    >>> from dpsep.audit import neighbours_of
+    >>> X, y = np.linspace(-1, 1, 40).reshape(20, 2), np.linspace(-1, 1, 20)
+    >>> given = {"delta": 1e-3, "bounds": (-1, 1), "target_bounds": (-1, 1), "steps": 2, "random_state": 0}
+    >>> report = replay(lambda: LinearRegression(**given), X, y, neighbours_of(X, y, count=2))
+    >>> report.neighbours, report.releases, report.differences
+    (2, 2, ())
     """
 
     neighbours: int
@@ -190,7 +205,8 @@ def replay(
                 farthest = max(farthest, float(ratio) ** 0.5)
                 if ratio > 1 + SLACK:
                     found.append(
-                        f"sums before noise of release {step}: {float(ratio) ** 0.5:.6g} times as far"
+                        f"sums before noise of release {step}: {float(ratio) ** 0.5:.6g} times as far apart "
+                        "as one record may move them"
                     )
         differences += [Difference(name, what) for what in found]
     return Report(tried, len(base.releases), farthest, tuple(differences), base)

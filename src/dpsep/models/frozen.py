@@ -106,7 +106,7 @@ def freeze(
     own = _own_operations()
     for operation in _operations(program) - own:
         found.add(f"the operation {operation.name!r}, which is not one of JAX's own")
-    if program.effects:
+    if program.effects and not found:  # what is named above says it better
         found.add("an effect on something outside")
     if found and private:
         raise ValueError(

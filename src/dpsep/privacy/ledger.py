@@ -69,14 +69,29 @@ class OverBudget(LedgerError):
 
 
 class Spent(NamedTuple):
-    """An amount of privacy: what was spent, or what is left."""
+    """An amount of privacy: what was spent, or what is left.
+
+    Examples
+    --------
+    >>> Spent(epsilon=0.5, delta=1e-6).epsilon
+    0.5
+    """
 
     epsilon: float
     delta: float
 
 
 class Receipt(NamedTuple):
-    """Proof of a charge: the ledger it is in, its row and the row's hash."""
+    """Proof of a charge: the ledger it is in, its row and the row's hash.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> ledger = Ledger(Path(tempfile.mkdtemp()) / "survey.ledger", epsilon=1.0, delta=1e-5)
+    >>> receipt = ledger.charge("run-1", epsilon=0.75, delta=1e-6, relation="zero-out", event={"steps": 20})
+    >>> receipt.run, receipt.epsilon
+    ('run-1', 0.75)
+    """
 
     ledger: str
     number: int
@@ -88,7 +103,16 @@ class Receipt(NamedTuple):
 
 
 class Row(NamedTuple):
-    """One row of a ledger, in the order in which it was written; `time` is informational."""
+    """One row of a ledger, in the order in which it was written; `time` is informational.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> ledger = Ledger(Path(tempfile.mkdtemp()) / "survey.ledger", epsilon=1.0, delta=1e-5)
+    >>> receipt = ledger.charge("run-1", epsilon=0.75, delta=1e-6, relation="zero-out", event={"steps": 20})
+    >>> [(row.run, row.kind, row.epsilon) for row in ledger.rows()]
+    [('', 'create', 1.0), ('run-1', 'charge', 0.75)]
+    """
 
     number: int
     time: str
@@ -332,15 +356,26 @@ class Ledger:
             return
         spent, spent_delta = (float(part) for part in self._total(entries))
         raise OverBudget(
-            f"the charge (epsilon {new['epsilon']}, delta {new['delta']}) does not fit: {self.path} allows "
+            f"the charge (epsilon {float(new['epsilon']):.6g}, delta {float(new['delta']):.6g}) does not fit: {self.path} allows "
             f"epsilon {self.epsilon:g} and delta {self.delta:g} in all, {spent:g} and {spent_delta:g} are "
             f"spent by the rule '{self.rule}'. No record was read. Ask for less, or do without this run: a "
-            "budget cannot be raised"
+            "budget cannot be raised."
         )
 
 
 def as_ledger(target: str | os.PathLike[str] | Ledger | None) -> Ledger | None:
-    """Return a ledger for the path or URL of an existing one, a ledger as it is, and None for None."""
+    """Return a ledger for the path or URL of an existing one, a ledger as it is, and None for None.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "survey.ledger"
+    >>> made = Ledger(path, epsilon=1.0, delta=1e-5)
+    >>> as_ledger(path).remaining()
+    Spent(epsilon=1.0, delta=1e-05)
+    >>> as_ledger(made) is made, as_ledger(None)
+    (True, None)
+    """
     return target if target is None or isinstance(target, Ledger) else Ledger(target)
 
 
