@@ -355,8 +355,9 @@ class Ledger:
         if epsilon <= ledger_rules.exact(self.epsilon) and delta <= ledger_rules.exact(self.delta):
             return
         spent, spent_delta = (float(part) for part in self._total(entries))
+        asked = f"epsilon {float(new['epsilon']):.6g}, delta {float(new['delta']):.6g}"
         raise OverBudget(
-            f"the charge (epsilon {float(new['epsilon']):.6g}, delta {float(new['delta']):.6g}) does not fit: {self.path} allows "
+            f"the charge ({asked}) does not fit: {self.path} allows "
             f"epsilon {self.epsilon:g} and delta {self.delta:g} in all, {spent:g} and {spent_delta:g} are "
             f"spent by the rule '{self.rule}'. No record was read. Ask for less, or do without this run: a "
             "budget cannot be raised."
