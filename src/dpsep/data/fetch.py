@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import platformdirs
-import pooch
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
 __all__ = ["DataError", "advice", "locate", "own_file"]
 
@@ -55,6 +54,8 @@ def locate(key: str) -> Path:
     own = own_file(key)
     if own is not None:
         return own
+    import pooch  # imports much, and warns of a bar of its own in notebooks
+
     digest, url = _checksums()[key]
     name = key.split("/")[-2]
     responses: list[Any] = []  # pooch leaves the connection of a failed download open
@@ -123,13 +124,15 @@ class _Bar:
 
 def _progress() -> Progress:
     console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
 
 
 @contextmanager
 def _quiet_pooch() -> Iterator[None]:
     """Keep pooch's own messages out of the way of the progress bar, and put its level back afterwards."""
+    import pooch
+
     logger = pooch.get_logger()
     level = logger.level
     logger.setLevel(logging.WARNING)
