@@ -94,7 +94,7 @@ def test_a_bar_is_not_shown_where_there_is_no_terminal(capsys: pytest.CaptureFix
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")
-def test_a_fit_shows_its_bar_on_a_terminal(tmp_path: Path) -> None:
+def test_a_fit_shows_its_bar_its_time_and_its_epsilon_on_a_terminal(tmp_path: Path) -> None:
     write_csv(tmp_path / "t.csv", some("a b y"))
     call_line = ["fit", "t.csv", "--target", "y", "--epsilon", "1", "--out", "run", *map(str, BOUNDED)]
     ours, theirs = pty.openpty()
@@ -118,4 +118,5 @@ def test_a_fit_shows_its_bar_on_a_terminal(tmp_path: Path) -> None:
     assert work.returncode == 0, seen
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen.decode(errors="replace"))
     assert re.search(r"fitting .*\d+/\d+", text)
+    assert "of epsilon 1 released" in text
     assert "fitting" not in result

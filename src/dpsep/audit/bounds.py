@@ -54,6 +54,12 @@ class Bound(NamedTuple):
         Lower bound on mu, and the epsilon that it means at this delta, for compositions of Gaussian releases.
     delta, confidence
         The delta at which epsilons are counted, and the probability that the bounds hold.
+
+    Examples
+    --------
+    >>> bound = lower_bound(Counts(hits=900, members=1000, alarms=100, others=1000), delta=1e-5)
+    >>> bound.delta, bound.confidence, bound.gaussian > bound.epsilon
+    (1e-05, 0.999, True)
     """
 
     epsilon: float

@@ -96,6 +96,15 @@ class Audit(NamedTuple):
         Whether every release read every record; then `Bound.gaussian` holds.
     scores
         Of members and of others, for a picture.
+
+    Examples
+    --------
+    >>> from dpsep.audit.bounds import Counts, lower_bound
+    >>> counts = Counts(hits=900, members=1000, alarms=100, others=1000)
+    >>> bound, scores = lower_bound(counts, delta=1e-5), (np.ones(1000), np.zeros(1000))
+    >>> found = Audit("canary", 1.0, 1e-5, bound, counts, 2000, 1.0, 0.9, full=False, scores=scores)
+    >>> round(found.epsilon, 2), found.caught
+    (1.86, True)
     """
 
     attack: str

@@ -50,7 +50,16 @@ class Step(NamedTuple):
 
 
 def steps_of(estimator: Any, X: Array, y: Array | None, *, runs: int, seed: int = 0) -> list[list[Step]]:
-    """Fit a table many times with seeded noise; return the releases of each fit."""
+    """Fit a table many times with seeded noise; return the releases of each fit.
+
+    Examples
+    --------
+    >>> from dpsep import LinearRegression
+    >>> X, y = np.linspace(-1, 1, 40).reshape(20, 2), np.linspace(-1, 1, 20)
+    >>> model = LinearRegression(delta=1e-3, bounds=(-1, 1), target_bounds=(-1, 1), steps=3)
+    >>> [len(fit) for fit in steps_of(model, X, y, runs=2)]
+    [3, 3]
+    """
     found = []
     for run in range(seed, seed + runs):
         fitted = seeded(estimator, run)

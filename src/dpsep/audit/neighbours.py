@@ -35,6 +35,12 @@ class Neighbour(NamedTuple):
         Whether the record contributes nothing: a neighbour under zero-out, too.
     groups
         Group of each row, where groups are units.
+
+    Examples
+    --------
+    >>> first = next(iter(neighbours_of(np.ones((4, 2)), np.ones(4), count=3)))
+    >>> first.kind, first.zeroed, first.X[first.row]
+    ('zeroed', True, array([nan, nan]))
     """
 
     kind: str

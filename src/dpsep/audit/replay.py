@@ -254,6 +254,9 @@ def arrays_of(estimator: Any) -> dict[str, Array]:
                 learned |= {f"{which}.{name}.{place}": part for place, part in enumerate(value)}
             else:
                 learned[f"{which}.{name}"] = value
+    path = learned.pop("path_", None) or {"blocks": [], "estimates": None}
+    learned |= {f"path.{block['name']}": block["size"] for block in path["blocks"]}
+    learned["path.estimates"] = None if path["estimates"] is None else path["estimates"]["mean"]
     arrays = {name: np.asarray(value) for name, value in learned.items() if value is not None}
     return {name: array for name, array in arrays.items() if array.dtype.kind in "biuf"}
 

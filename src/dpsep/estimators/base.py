@@ -83,6 +83,14 @@ class LinearWeights(LinearDraws):
         A seed makes a private run reproducible and marks it not for release.
     strict
         Whether leaks outside the guarantee are errors instead of warnings.
+
+    Examples
+    --------
+    >>> from dpsep import LinearRegression, LogisticRegression
+    >>> issubclass(LogisticRegression, LinearWeights)
+    True
+    >>> sorted(set(LogisticRegression().get_params()) - set(LinearRegression().get_params()))
+    ['classes']
     """
 
     _classifier = False
@@ -156,6 +164,7 @@ class LinearWeights(LinearDraws):
             records = self._open_records(X, y)
             self._check_records(*records)
             self._keep(self._fit_open(task, records))
+            self._keep_path(None, None)
             self.privacy_ = None
         return self
 
@@ -251,6 +260,7 @@ class LinearWeights(LinearDraws):
             task, records, **self._budget() | changes, natural=self._natural(), on_step=on_step
         )
         self._keep(result)
+        self._keep_path(spend, self.posterior_.names)
         return spend
 
     def _fit_open(self, task: Task, records: tuple[Array, Array]) -> Result:

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from dpsep.estimators.path import Path
 from dpsep.estimators.resume import SavedRun
 from dpsep.privacy import hosts
 from dpsep.privacy import scaling as private_scaling
@@ -55,13 +56,31 @@ class Run(NamedTuple):
 
 
 class Spend(NamedTuple):
-    """What a private fit cost and how."""
+    """What a private fit cost and how, and the path that it took.
+
+    Attributes
+    ----------
+    permit, schedule, epsilon
+        What was charged.
+    scaling
+        Where the columns' scaling comes from, in words.
+    secure
+        Whether the result is for release.
+    path
+        What was released.
+    names
+        What each part of the schedule releases, in a word.
+    unit
+        Whose privacy is counted.
+    """
 
     permit: Permit
     schedule: Schedule
     epsilon: float
     scaling: str
     secure: bool
+    path: Path
+    names: tuple[str, ...]
     unit: str = "record"
 
 
@@ -101,6 +120,7 @@ def charged_run(
             saved.begin(permit.run, secure=stream is None)
         else:
             permit = _again(saved, schedule, delta, ledger, early, unit, secure=stream is None)
+        saved.permit = permit
         try:
             result, source = work(Run(permit, permit.schedule, stream, saved))
         except BaseException as error:
@@ -111,7 +131,8 @@ def charged_run(
         if ledger is not None:
             ledger.finish(permit.run, "finished")
         secure = saved.secure and stream is None
-        return result, Spend(permit, permit.schedule, permit.epsilon, source, secure, unit)
+        spent = (permit, permit.schedule, permit.epsilon, source, secure)
+        return result, Spend(*spent, saved.path, (*early, "fit"), unit)
 
 
 def private_scaling_of(wanted: Records, run: Run) -> Scaling:

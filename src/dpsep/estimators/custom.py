@@ -18,6 +18,7 @@ from dpsep.estimators.custom_parts import information, keeps_zero, longest_step,
 from dpsep.estimators.custom_predict import CustomPredictions
 from dpsep.estimators.large import records_of, side_by_side, whole_records
 from dpsep.estimators.linked_run import MOST_WEIGHTS, LinkedResult, LinkedTask, fit_open, fit_private
+from dpsep.estimators.path import Table
 from dpsep.estimators.posterior import Posterior
 from dpsep.estimators.private import mark_score, statement_of
 from dpsep.estimators.statement import PrivacyStatement
@@ -46,6 +47,8 @@ LogLikelihood = Callable[[dict[str, Any], Record], Any]
 class BayesianModel(CustomPredictions):
     """A Bayesian model of your own.
 
+    Parameters that are not listed here are those of `dpsep.estimators.base.LinearWeights`.
+
     Parameters
     ----------
     log_likelihood
@@ -71,8 +74,6 @@ class BayesianModel(CustomPredictions):
     method
         ``"sep"``; without privacy also ``"ep"``, ``"adf"`` and ``"nuts"`` (extra ``truth``).
 
-    The other parameters are those of `dpsep.estimators.base.LinearWeights`.
-
     Examples
     --------
     >>> def log_likelihood(params, record):          # logistic regression
@@ -82,6 +83,8 @@ class BayesianModel(CustomPredictions):
     >>> model = BayesianModel(log_likelihood, links={"u": Linear()}, classes=[False, True], bounds=(-1, 1))
     >>> np.abs(model.fit(X, y).posterior_.mean[1:] - [2.0, -4.0]).max() < 1.5
     np.True_
+    >>> model.predict(X[:3]).shape, [row["name"] for row in model.summary()]
+    ((3,), ['intercept', 'x0', 'x1'])
     """
 
     _methods = ("sep", "ep", "adf", "nuts")
@@ -194,8 +197,9 @@ class BayesianModel(CustomPredictions):
             records = self._open_records(X, y)
             check_finite(*records)
             result = fit_open(task, records, self.method, self.random_state)
-            self.privacy_ = None
+            self.privacy_ = spend = None
         self._keep(result, model)
+        self._keep_path(spend, self.posterior_.names)
         if records is not None:
             self._check_densities(records)
         return self
@@ -242,6 +246,7 @@ class BayesianModel(CustomPredictions):
             keep_zero=keeps_zero(layout),
             coding="" if self.classes is None else coding(self),
             shapes=((shape.features,), ()),
+            table=lambda features, _: Table(to_table(layout, features), np.zeros(len(mean))),
         )
 
     def _feature_scaling(self, layout: tuple[Place, ...], columns: int) -> Scaling | None:

@@ -37,14 +37,14 @@ Array = NDArray[np.float64]
 class LinearRegression(RegressorMixin, LinearWeights):
     """Bayesian linear regression with Gaussian noise whose precision is learned, or known.
 
+    Parameters that are not listed here are those of `dpsep.estimators.base.LinearWeights`.
+
     Parameters
     ----------
     target_bounds
         Public bounds (low, high) of the target; without them it is scaled privately, inside epsilon.
     noise_precision
         Known inverse noise variance, in units of the target; None learns it.
-
-    The other parameters are those of `dpsep.estimators.base.LinearWeights`.
 
     Examples
     --------
@@ -55,6 +55,9 @@ class LinearRegression(RegressorMixin, LinearWeights):
     array([ 1., -2.])
     >>> model.privacy_.epsilon <= 1.0
     True
+    >>> mean, deviation = model.predict(X[:3], return_std=True)
+    >>> [row["name"] for row in model.summary()]
+    ['intercept', 'x0', 'x1']
     """
 
     def __init__(
@@ -249,13 +252,13 @@ class _BinaryClassifier(ClassifierMixin, LinearWeights):
 class LogisticRegression(_BinaryClassifier):
     """Bayesian logistic regression.
 
+    Parameters that are not listed here are those of `dpsep.estimators.base.LinearWeights`.
+
     Parameters
     ----------
     classes
         The two labels, the negative one first. Under privacy they must be declared; else they are read off
         the target, with a `PrivacyLeakWarning`.
-
-    The other parameters are those of `dpsep.estimators.base.LinearWeights`.
 
     Examples
     --------
@@ -264,6 +267,10 @@ class LogisticRegression(_BinaryClassifier):
     >>> model = LogisticRegression(epsilon=1.0, bounds=(-1, 1), classes=[False, True]).fit(X, y)
     >>> np.abs(model.coef_ - [2.0, -4.0]).max() < 1.0
     np.True_
+    >>> bool(np.mean(model.predict(X) == y) > 0.7), model.predict_proba(X[:3]).shape
+    (True, (3, 2))
+    >>> [row["name"] for row in model.summary()]
+    ['intercept', 'x0', 'x1']
     """
 
     def _likelihood(self, *, narrow: bool) -> Any:
@@ -273,12 +280,22 @@ class LogisticRegression(_BinaryClassifier):
 class ProbitRegression(_BinaryClassifier):
     """Bayesian probit regression.
 
+    Parameters that are not listed here are those of `dpsep.estimators.base.LinearWeights`.
+
     Parameters
     ----------
     classes
         The two labels, the negative one first; as in `LogisticRegression`.
 
-    The other parameters are those of `dpsep.estimators.base.LinearWeights`.
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-1, 1, (5000, 2)); y = X @ [2.0, -1.0] + rng.standard_normal(5000) > 0
+    >>> model = ProbitRegression(epsilon=1.0, bounds=(-1, 1), classes=[False, True]).fit(X, y)
+    >>> bool(np.abs(model.coef_ - [2.0, -1.0]).max() < 1.0), bool(np.mean(model.predict(X) == y) > 0.7)
+    (True, True)
+    >>> [row["name"] for row in model.summary()]
+    ['intercept', 'x0', 'x1']
     """
 
     _spare = PROBIT_SPARE  # labels that are wrong are long, and cutting them biases the fit
@@ -295,6 +312,16 @@ class PoissonRegression(RegressorMixin, LinearWeights):
     while widths and predictive densities take the variance to be the mean.
 
     Its parameters are those of `dpsep.estimators.base.LinearWeights`.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-1, 1, (5000, 2)); y = rng.poisson(np.exp(1 + X @ [0.5, -0.5]))
+    >>> model = PoissonRegression(epsilon=1.0, bounds=(-1, 1)).fit(X, y)
+    >>> bool(np.abs(model.coef_ - [0.5, -0.5]).max() < 0.5), model.predict(X[:3]).shape
+    (True, (3,))
+    >>> [row["name"] for row in model.summary()]
+    ['intercept', 'x0', 'x1']
     """
 
     def __sklearn_tags__(self) -> Any:

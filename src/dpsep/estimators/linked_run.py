@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from dpsep.estimators.charged import Run, Spend, charged_run, fingerprint_of
 from dpsep.estimators.columns import own_scaling, released, several, single, through_zero
+from dpsep.estimators.path import Table, watch_stable
 from dpsep.estimators.resume import KeptGate
 from dpsep.estimators.run import design_schedule
 from dpsep.families import Gaussian
@@ -78,6 +79,8 @@ class LinkedTask(NamedTuple):
         Whether columns are scaled and not shifted, because no intercept could take a shift up.
     step
         Most that each weight may move in a step; None for no such bound.
+    table
+        Map of the weights that are shown to the units of the table, given the maps of the columns.
     """
 
     model: Units
@@ -100,6 +103,7 @@ class LinkedTask(NamedTuple):
     hindsight: bool = False
     keep_zero: bool = False
     step: Array | None = None
+    table: Callable[[Columns, Columns], Table] | None = None
 
     @property
     def dimension(self) -> int:
@@ -153,7 +157,10 @@ def fit_private(
             features, outcome = through_zero(features), through_zero(outcome)
         settings = _settings(task, features, outcome, chosen.warmup)
         gate = Gate(arrays, run.schedule.parts[-1], blocks, contribution, run.permit, stream=run.stream)
-        state = linked.run(KeptGate(gate, run.saved, on_step), settings, chosen.steps)
+        watch = None
+        if task.table is not None:
+            watch = watch_stable(run.saved.path, settings, task.table(features, outcome))
+        state = linked.run(KeptGate(gate, run.saved, on_step), settings, chosen.steps, watch=watch)
         return _result(settings, state), source
 
     return charged_run(

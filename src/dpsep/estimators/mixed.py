@@ -35,14 +35,14 @@ Array = NDArray[np.float64]
 class MixedRegressor(RegressorMixin, MixedEstimator):
     """Linear or Poisson regression with effects that vary by group.
 
+    Parameters that are not listed here are those of `dpsep.estimators.mixed_base.MixedEstimator`.
+
     Parameters
     ----------
     family
         ``"linear"`` (Gaussian noise, learned) or ``"poisson"`` (counts, log link).
     target_bounds
         Public bounds (low, high) of a linear model's target; without them it is scaled privately.
-
-    The other parameters are those of `dpsep.estimators.mixed_base.MixedEstimator`.
 
     Examples
     --------
@@ -52,6 +52,8 @@ class MixedRegressor(RegressorMixin, MixedEstimator):
     >>> model = MixedRegressor(groups=20, bounds=(-1, 1), target_bounds=(-5, 5)).fit(X, y, groups=clinic)
     >>> abs(model.coef_[0] - 2) < 0.2
     np.True_
+    >>> model.predict(X[:3], groups=clinic[:3]).shape, model.summary()[0]["name"]
+    ((3,), 'intercept')
     """
 
     _families = ("linear", "poisson")
@@ -175,6 +177,8 @@ class MixedRegressor(RegressorMixin, MixedEstimator):
 class MixedClassifier(ClassifierMixin, MixedEstimator):
     """Logistic or probit regression with effects that vary by group.
 
+    Parameters that are not listed here are those of `dpsep.estimators.mixed_base.MixedEstimator`.
+
     Parameters
     ----------
     family
@@ -182,7 +186,16 @@ class MixedClassifier(ClassifierMixin, MixedEstimator):
     classes
         The two labels, the negative one first; as in `dpsep.LogisticRegression`.
 
-    The other parameters are those of `dpsep.estimators.mixed_base.MixedEstimator`.
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> clinic = rng.integers(0, 20, 4000); X = rng.uniform(-1, 1, (4000, 1))
+    >>> y = 2 * X[:, 0] + 0.5 * rng.standard_normal(20)[clinic] + rng.logistic(size=4000) > 0
+    >>> model = MixedClassifier(groups=20, bounds=(-1, 1), classes=[False, True]).fit(X, y, groups=clinic)
+    >>> bool(abs(model.coef_.ravel()[0] - 2) < 1), model.predict(X[:3], groups=clinic[:3]).shape
+    (True, (3,))
+    >>> model.summary()[0]["name"]
+    'intercept'
     """
 
     _families = ("logistic", "probit")

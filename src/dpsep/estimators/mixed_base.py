@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from dpsep.data import as_matrix
 from dpsep.estimators import linked_run, mixed_records
+from dpsep.estimators.charged import Spend
 from dpsep.estimators.mixed_groups import Components, group_task, noise_gamma, slots, split
 from dpsep.estimators.mixed_predict import Groups
 from dpsep.estimators.mixed_records import GroupedTask
@@ -66,6 +67,8 @@ class Fitted(NamedTuple):
 class MixedEstimator(MixedStructure):
     """Base of the mixed models.
 
+    Parameters that are not listed here are those of `dpsep.estimators.base.LinearWeights`.
+
     Parameters
     ----------
     family
@@ -84,8 +87,6 @@ class MixedEstimator(MixedStructure):
     rows_per_group
         With ``unit="group"``: how many rows of a group take part, its first ones; later ones are dropped.
 
-    The other parameters are those of `dpsep.estimators.base.LinearWeights`.
-
     Attributes
     ----------
     posterior_
@@ -96,6 +97,12 @@ class MixedEstimator(MixedStructure):
     random_effects_
         With ``unit="record"``: mean and standard deviation of every group's random effects, in those units,
         shape (groups, effects, 2). With ``unit="group"`` there are none: they are not released.
+
+    Examples
+    --------
+    >>> from dpsep import MixedRegressor
+    >>> isinstance(MixedRegressor(groups=20), MixedEstimator)
+    True
     """
 
     _classifier = False
@@ -137,10 +144,12 @@ class MixedEstimator(MixedStructure):
             return slots(matrix, target, codes, len(self.groups_), self._rows())
 
         if self.unit == "record":
-            fitted = self._fit_records(shape, effects, records, leaks, on_step)
+            fitted, spend = self._fit_records(shape, effects, records, on_step)
         else:
-            fitted = self._fit_groups(shape, effects, records, leaks, on_step)
+            fitted, spend = self._fit_groups(shape, effects, records, on_step)
         self._keep(fitted, effects)
+        self._keep_path(spend, self.posterior_.names)
+        self.privacy_: PrivacyStatement | None = None if spend is None else statement_of(spend, leaks)
         return self
 
     # What a kind of mixed model fills in.
@@ -178,8 +187,8 @@ class MixedEstimator(MixedStructure):
         return f"{labels} {coding(self)}" if self._classifier else labels
 
     def _fit_records(
-        self, shape: Structure, effects: Effects, records: Any, leaks: tuple[str, ...], on_step: Any
-    ) -> Fitted:
+        self, shape: Structure, effects: Effects, records: Any, on_step: Any
+    ) -> tuple[Fitted, Spend | None]:
         wide = len(effects.alone) + len(self.groups_) * effects.random
         narrow = shape.records >= 20 * wide
         likelihood = self._likelihood(narrow=narrow)
@@ -201,20 +210,19 @@ class MixedEstimator(MixedStructure):
         grouped = GroupedTask(task, effects, len(self.groups_), self._coding())
         if self.private:
             result, spend = mixed_records.fit_private(grouped, records, **self._budget(), on_step=on_step)
-            self.privacy_: PrivacyStatement | None = statement_of(spend, leaks)
         else:
-            result = mixed_records.fit_open(grouped, records())
-            self.privacy_ = None
+            result, spend = mixed_records.fit_open(grouped, records()), None
         spread = result.spread
         components = Components(
             spread.mean, spread.covariance, np.zeros_like(spread.covariance), np.eye(effects.random)
         )
         moments = (result.mean, result.covariance, result.noise_covariance)
-        return Fitted(*moments, components, result.noise, result.features, result.outcome, result.steps)
+        fitted = Fitted(*moments, components, result.noise, result.features, result.outcome, result.steps)
+        return fitted, spend
 
     def _fit_groups(
-        self, shape: Structure, effects: Effects, records: Any, leaks: tuple[str, ...], on_step: Any
-    ) -> Fitted:
+        self, shape: Structure, effects: Effects, records: Any, on_step: Any
+    ) -> tuple[Fitted, Spend | None]:
         task = group_task(
             effects,
             None if self._learned_noise() else self._likelihood(narrow=False),
@@ -230,16 +238,15 @@ class MixedEstimator(MixedStructure):
         )
         if self.private:
             result, spend = linked_run.fit_private(task, records, **self._budget(), on_step=on_step)
-            self.privacy_ = statement_of(spend, leaks)
         else:
-            result = linked_run.fit_open(task, records(), "sep", None)
-            self.privacy_ = None
+            result, spend = linked_run.fit_open(task, records(), "sep", None), None
         moments, components = split(result, effects)
         noise = None
         if effects.noise:
             variance = components.covariance[-1, -1] + components.noise_covariance[-1, -1]
             noise = noise_gamma(components.mean[-1], variance)
-        return Fitted(*moments, components, noise, result.features, result.outcome, result.steps)
+        fitted = Fitted(*moments, components, noise, result.features, result.outcome, result.steps)
+        return fitted, spend
 
     # The result, in the units of the table.
 

@@ -13,8 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsep.estimators.linked_run import LinkedResult, LinkedTask
+from dpsep.estimators.path import Table
+from dpsep.estimators.posterior import table_map
 from dpsep.inference.variances import PRIOR_MEAN, PRIOR_SD
 from dpsep.models.base import Likelihood
+from dpsep.models.glm import Columns
 from dpsep.models.mixed import Effects, GroupModel
 from dpsep.privacy.gate import Records
 from dpsep.privacy.scaling import Scaling
@@ -137,7 +140,14 @@ def group_task(
         hindsight=True,
         keep_zero=not effects.intercept,
         step=np.concatenate([np.full(effects.fixed, np.inf), np.full(effects.components + noise, _STEP)]),
+        table=lambda features, outcome: _fixed_effects(effects, noise, features, outcome),
     )
+
+
+def _fixed_effects(effects: Effects, noise: int, features: Columns, outcome: Columns) -> Table:
+    """Map all weights to the fixed effects in the units of the table."""
+    matrix, shift = table_map(features, outcome, intercept=effects.intercept)
+    return Table(np.pad(matrix, ((0, 0), (0, effects.components + noise))), shift)
 
 
 def split(result: LinkedResult, effects: Effects) -> tuple[tuple[Array, Array, Array], Components]:

@@ -11,6 +11,7 @@ The proof is in docs/proofs/glm.md.
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +19,8 @@ from numpy.typing import NDArray
 
 from dpsep.estimators.charged import Run, Spend, charged_run, fingerprint_of
 from dpsep.estimators.columns import own_scaling, released, several, single, through_zero
+from dpsep.estimators.path import Moments, Table
+from dpsep.estimators.posterior import table_map
 from dpsep.estimators.resume import KeptGate
 from dpsep.estimators.run import Task, blocks_of, contribution_of, design_schedule, open_plan
 from dpsep.families import Gamma
@@ -112,7 +115,9 @@ def fit_private(
             features, outcome = through_zero(features), through_zero(outcome)
         gate = Gate(arrays, run.schedule.parts[-1], blocks, contribution, run.permit, stream=run.stream)
         kept = KeptGate(gate, run.saved, on_step)
-        return _run(kept, grouped, features, outcome, chosen.steps, chosen.warmup), source
+        table = table_map(features, outcome, intercept=grouped.effects.intercept)
+        watch = partial(run.saved.path.estimate, _of_effects(table, grouped))
+        return _run(kept, grouped, features, outcome, chosen.steps, chosen.warmup, watch), source
 
     scalings = (task.feature_scaling, task.outcome_scaling)
     public = {
@@ -150,8 +155,19 @@ def _contribution(grouped: GroupedTask) -> GroupedContribution:
     return GroupedContribution(inner, grouped.effects, grouped.groups)
 
 
+def _of_effects(fixed: Table, grouped: GroupedTask) -> Table:
+    """Map all effects to the fixed ones in the units of the table."""
+    return Table(np.pad(fixed.matrix, ((0, 0), (0, grouped.groups * grouped.effects.random))), fixed.shift)
+
+
 def _run(
-    gate: Summed, grouped: GroupedTask, features: Columns, outcome: Columns, steps: int, warmup: int
+    gate: Summed,
+    grouped: GroupedTask,
+    features: Columns,
+    outcome: Columns,
+    steps: int,
+    warmup: int,
+    watch: Callable[[Callable[[], Moments]], None] | None = None,
 ) -> GroupedResult:
     noisy = any(value > 0 for value in gate.deviations.values())
     prior = _prior(grouped)
@@ -160,6 +176,8 @@ def _run(
     state = stable.init(settings)
     for number in range(steps):
         state, info = stable.step(gate, settings, state)
+        if watch is not None and number < steps - 1:
+            watch(partial(_moments, settings, state, gate.records, prior, spread))
         if noisy and number >= warmup:
             continue  # means of further releases are averaged: they must be under one prior
         before, spread = (
@@ -172,11 +190,20 @@ def _run(
     known = _known(settings, state, gate.records)
     spread = variances.learn(known, prior, spread.mean)
     moments = variances.effects(known, prior, spread)
+    if watch is not None:
+        watch(lambda: Moments(*moments))
     noise = None
     if grouped.task.learned_noise:
         ratio = _noise_ratio(settings, state, gate.records)
         noise = (float(state.noise.shape), float(state.noise.rate) / ratio)
     return GroupedResult(*moments, spread, noise, features, outcome, state.step)
+
+
+def _moments(
+    settings: stable.Settings, state: stable.State, records: int, prior: Prior, spread: Spread
+) -> Moments:
+    """Return the moments of all effects on the way, under the spread that is learned so far."""
+    return Moments(*variances.effects(_known(settings, state, records), prior, spread))
 
 
 def _known(settings: stable.Settings, state: stable.State, records: int) -> Known:

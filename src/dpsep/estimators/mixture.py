@@ -73,6 +73,8 @@ class GaussianMixture(DensityMixin, MixtureDraws):
     ledger, checkpoint, random_state, strict
         As in the regressions (`dpsep.estimators.base.LinearWeights`).
 
+    Notes
+    -----
     Without bounds and `mean_scale`, bounds are estimated privately, inside epsilon.
 
     `predict`, `predict_proba`, `score_samples`, `score`, `aic`, `bic` and `fit_predict` compute from the rows
@@ -85,6 +87,8 @@ class GaussianMixture(DensityMixin, MixtureDraws):
     >>> model = GaussianMixture(2, epsilon=1.0, bounds=(-5, 5)).fit(X)
     >>> bool(np.abs(np.sort(model.means_[:, 0]) - [-2, 2]).max() < 0.2)
     True
+    >>> len(set(model.predict(X[:2000]))), len(model.summary())
+    (1, 4)
     """
 
     _methods = ("sep", "vi", "em", "ep", "adf")
@@ -173,8 +177,10 @@ class GaussianMixture(DensityMixin, MixtureDraws):
             if not clamped and any(np.abs(piece).max() > LARGEST for piece in pieces(records[0])):
                 raise ValueError(f"Input X holds cells beyond {LARGEST:g}; rescale its columns.")
             result = self._fit_open(task, records)
-            self.privacy_ = None
+            self.privacy_ = spend = None
         self._keep(task, result)
+        columns = getattr(self, "feature_names_in_", [f"x{i}" for i in range(self.n_features_in_)])
+        self._keep_path(spend, [f"{place}: {name}" for place in range(len(self.means_)) for name in columns])
         return self
 
     def fit_predict(self, X: Any, y: Any = None, **kwargs: Any) -> NDArray[np.intp]:

@@ -44,6 +44,15 @@ class MixturePosterior(NamedTuple):
         Whether a component has one variance for all columns.
     noise_aware
         Whether the covariances include the noise of privacy.
+
+    Examples
+    --------
+    >>> known = {"weights": np.full(2, 0.5), "weight_concentration": None, "variance_shape": None}
+    >>> spread = {"mean_covariances": np.zeros((2, 3, 3)), "noise_covariances": np.zeros((2, 3, 3))}
+    >>> found = {"means": np.zeros((2, 3)), "variances": np.ones((2, 3)), "spherical": False}
+    >>> posterior = MixturePosterior(**found, **spread, **known)
+    >>> posterior.means.shape, posterior.noise_aware
+    ((2, 3), True)
     """
 
     means: Array

@@ -12,6 +12,7 @@ The proof is in docs/proofs/mixture-factors.md.
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -20,6 +21,7 @@ from scipy.optimize import linear_sum_assignment
 
 from dpsep.estimators.charged import Run, Spend, charged_run, fingerprint_of, private_scaling_of
 from dpsep.estimators.large import pieces
+from dpsep.estimators.path import Moments, Path, Table
 from dpsep.estimators.resume import KeptGate
 from dpsep.inference import components, sketch
 from dpsep.inference.propagation import propagate
@@ -165,7 +167,8 @@ def fit_private(
         start, spread = _private_start(task, settings, arrays, run)
         gate = Gate(arrays, run.schedule.parts[-1], blocks, contribution, run.permit, stream=run.stream)
         kept = KeptGate(gate, run.saved, on_step)
-        state = components.run(kept, settings, start, task.steps or STEPS)
+        watch = partial(_note, run.saved.path, settings)
+        state = components.run(kept, settings, start, task.steps or STEPS, watch=watch)
         batch = gate.expected_batch
         state = propagate(
             settings, state, spread, contribution, blocks, gate.deviations, records=task.records, batch=batch
@@ -308,6 +311,14 @@ def _ordered(task: Task, settings: components.Settings, found: sketch.Found) -> 
         rows = _places(order, found.mean.shape[1], len(joint), learned=task.weights is None)
         joint = joint[np.ix_(rows, rows)]
     return sketch.Found(weight, found.mean[order], found.variance[order], found.spread[order], joint)
+
+
+def _note(path: Path, settings: components.Settings, state: components.State) -> None:
+    """Note the component means, one after the other, in the units of the table."""
+    count = len(state.mean)
+    scale, centre = np.asarray(settings.columns.scale), np.asarray(settings.columns.centre)
+    table = Table(np.diag(np.tile(scale, count)), np.tile(centre, count))
+    path.estimate(table, lambda: Moments(state.mean.ravel()))
 
 
 def _places(order: Any, dimension: int, size: int, *, learned: bool) -> NDArray[np.intp]:

@@ -5,6 +5,7 @@ clipped to C. A record with a bad cell or outcome yields NaN, which the gate tur
 The proof is in docs/proofs/natural.md.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsep.estimators.path import Moments
 from dpsep.families import Gamma, Gaussian
 from dpsep.families.flat import to_vector
 from dpsep.inference import sep, stable
@@ -79,15 +81,30 @@ def run(
     gamma: float,
     clip: float | None,
     steps: int,
+    watch: Callable[[Callable[[], Moments]], None] | None = None,
 ) -> tuple[Array, Array, Array, tuple[float, float] | None]:
-    """Run Algorithm 3; return mean, covariance, noise covariance (unknown: zero) and the noise precision."""
+    """Run Algorithm 3; return mean, covariance, noise covariance (unknown: zero) and the noise precision.
+
+    Parameters
+    ----------
+    watch
+        Called after each release with a function that gives the moments of the weights.
+    """
     with jax.enable_x64(True):
         prior: Any = Gaussian(jnp.zeros(len(settings.prior_mean)), jnp.asarray(settings.prior_precision))
         if contribution.learned_noise:
             prior = WeightsAndNoise(prior, Gamma(jnp.asarray(0.0), jnp.asarray(1e-3)))
         natural = sep.Settings(prior, gate.records, gamma=gamma, clip=CLIP if clip is None else clip)
         mapped = _Mapped(gate, settings.features, settings.outcome)
-        q = sep.posterior(natural, sep.run_gate(mapped, natural, steps))
+
+        def moments(state: sep.State) -> Moments:
+            theta = sep.posterior(natural, state)
+            weights = theta.weights if contribution.learned_noise else theta
+            covariance = np.linalg.inv(np.asarray(weights.precision))
+            return Moments(covariance @ np.asarray(weights.eta), covariance)
+
+        seen = None if watch is None else lambda state: watch(lambda: moments(state))
+        q = sep.posterior(natural, sep.run_gate(mapped, natural, steps, seen))
         noise = (float(q.noise.shape), float(q.noise.rate)) if contribution.learned_noise else None
         weights = q.weights if contribution.learned_noise else q
         mean, covariance = np.asarray(weights.mean), np.asarray(weights.covariance)

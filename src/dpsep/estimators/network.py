@@ -79,6 +79,11 @@ class NetworkEstimator(NetworkDraws):
     ledger, checkpoint, random_state, strict
         As in the regressions (`dpsep.estimators.base.LinearWeights`). Without privacy ``random_state`` seeds
         the start and the order of records, 0 if left out.
+
+    Examples
+    --------
+    >>> NetworkRegressor(hidden=(50, 50), activation="sigmoid").hidden
+    (50, 50)
     """
 
     _methods = ("sep", "vi", "point", "ep", "adf")
@@ -163,7 +168,8 @@ class NetworkEstimator(NetworkDraws):
             )
             _check_records(*records, clamped=self.bounds is not None)
             fitted = fit_open(task, records, int(self.random_state or 0))
-            self.privacy_ = None
+            self.privacy_ = spend = None
+        self._keep_path(spend, None)
         self.posterior_: FittedNetwork = fitted
         self.hidden_ = task.hidden
         self.n_weights_ = task.size
@@ -206,12 +212,12 @@ class NetworkEstimator(NetworkDraws):
 class NetworkRegressor(RegressorMixin, NetworkEstimator):
     """Bayesian neural network for regression, with Gaussian noise whose precision is learned.
 
+    Parameters that are not listed here are those of `dpsep.estimators.network.NetworkEstimator`.
+
     Parameters
     ----------
     target_bounds
         Public bounds (low, high) of the target; without them it is scaled privately, inside epsilon.
-
-    The other parameters are those of `dpsep.estimators.network.NetworkEstimator`.
 
     Examples
     --------
@@ -220,6 +226,8 @@ class NetworkRegressor(RegressorMixin, NetworkEstimator):
     >>> model = NetworkRegressor(epsilon=2.0, bounds=(-1, 1), target_bounds=(-2, 2), steps=60).fit(X, y)
     >>> bool(np.sqrt(np.mean((model.predict(X) - np.sin(3 * X[:, 0])) ** 2)) < 0.2)
     True
+    >>> len(model.summary())
+    2
     """
 
     def __init__(
@@ -307,13 +315,13 @@ class NetworkRegressor(RegressorMixin, NetworkEstimator):
 class NetworkClassifier(ClassifierMixin, NetworkEstimator):
     """Bayesian neural network for two classes, with a probit output.
 
+    Parameters that are not listed here are those of `dpsep.estimators.network.NetworkEstimator`.
+
     Parameters
     ----------
     classes
         The two labels, the negative one first. Under privacy they must be declared; else they are read off
         the target, with a `PrivacyLeakWarning`.
-
-    The other parameters are those of `dpsep.estimators.network.NetworkEstimator`.
 
     Examples
     --------
@@ -322,6 +330,8 @@ class NetworkClassifier(ClassifierMixin, NetworkEstimator):
     >>> model = NetworkClassifier(epsilon=2.0, bounds=(-1, 1), classes=[False, True], steps=60).fit(X, y)
     >>> bool(np.mean(model.predict(X) == y) > 0.8)
     True
+    >>> len(model.summary())
+    2
     """
 
     _outcome: Outcome = "classification"

@@ -55,6 +55,14 @@ class FittedNetwork(NamedTuple):
         Gamma posterior of the noise precision in scaled units; None for labels.
     noise_aware
         Whether predictions account for `noise_variance`.
+
+    Examples
+    --------
+    >>> from dpsep import NetworkRegressor
+    >>> X = np.linspace(-1, 1, 60)[:, None]
+    >>> posterior = NetworkRegressor(private=False, hidden=3, steps=2).fit(X, X[:, 0]).posterior_
+    >>> posterior.kind, posterior.widths
+    ('diagonal', (1, 3, 1))
     """
 
     kind: str

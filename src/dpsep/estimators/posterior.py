@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsep.estimators.path import Table
 from dpsep.estimators.summary import LEFT_OUT, Summary, interval_row, spans
 from dpsep.models.glm import Columns
 
@@ -32,6 +33,14 @@ class Posterior(NamedTuple):
         Gamma posterior of the noise precision, in the units of the target; None where there is none.
     noise_aware
         Whether the covariance includes the noise of privacy.
+
+    Examples
+    --------
+    >>> from dpsep import LinearRegression
+    >>> X = np.linspace(-1, 1, 60)[:, None]
+    >>> posterior = LinearRegression(private=False).fit(X, 1 + 2 * X[:, 0]).posterior_
+    >>> posterior.names, posterior.mean.round(2)
+    (('intercept', 'x0'), array([1., 2.]))
     """
 
     names: tuple[str, ...]
@@ -90,7 +99,17 @@ def to_original(
     *,
     intercept: bool,
 ) -> Posterior:
-    """Map a posterior of scaled weights to the units of the table.
+    """Map a posterior of scaled weights to the units of the table."""
+    matrix, shift = table_map(features, outcome, intercept=intercept)
+    moved = matrix @ mean + shift
+    shape, rate = (None, None) if noise is None else (noise[0], noise[1] * float(outcome.scale) ** 2)
+    return Posterior(
+        names, moved, matrix @ covariance @ matrix.T, matrix @ noise_covariance @ matrix.T, shape, rate
+    )
+
+
+def table_map(features: Columns, outcome: Columns, *, intercept: bool) -> Table:
+    """Return the map of scaled weights to the units of the table.
 
     With x' = (x - c) / s and y' = (y - a) / b: coefficient b w / s, intercept a + b (w_0 - sum_j w_j c_j /
     s_j).
@@ -98,14 +117,10 @@ def to_original(
     scale, centre = np.asarray(features.scale), np.asarray(features.centre)
     size = float(outcome.scale)
     matrix = np.diag(size / scale)
-    shift = np.zeros(len(mean))
+    shift = np.zeros(len(scale) + intercept)
     if intercept:
         matrix = np.block(
             [[np.full((1, 1), size), -size * (centre / scale)[None, :]], [np.zeros((len(scale), 1)), matrix]]
         )
         shift[0] = float(outcome.centre)
-    moved = matrix @ mean + shift
-    shape, rate = (None, None) if noise is None else (noise[0], noise[1] * size**2)
-    return Posterior(
-        names, moved, matrix @ covariance @ matrix.T, matrix @ noise_covariance @ matrix.T, shape, rate
-    )
+    return Table(matrix, shift)

@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from numbers import Integral, Real
 from typing import Any, cast
 
@@ -57,6 +57,7 @@ class PrivateEstimator(BaseEstimator):
     steps: int | None
     clip: float | None
     relation: Relation
+    noise_aware: bool
     ledger: Any = _Unprinted()
     checkpoint: Any
     random_state: int | None
@@ -150,6 +151,12 @@ class PrivateEstimator(BaseEstimator):
             raise ValueError("Input X contains NaN or infinity.")
         return matrix
 
+    def _keep_path(self, spend: Spend | None, names: Sequence[str] | None) -> None:
+        """Keep what a private fit released on its way (`dpsep.estimators.path`); None without privacy."""
+        self.path_: dict[str, Any] | None = None
+        if spend is not None:
+            self.path_ = spend.path.described(names, noise_aware=bool(self.noise_aware))
+
     def _collect_leaks(self, warn: Callable[[], None]) -> tuple[str, ...]:
         """Warn of leaks, and return what was warned of, for the statement."""
         with warnings.catch_warnings(record=True) as caught:
@@ -195,5 +202,6 @@ def statement_of(spend: Spend, leaks: tuple[str, ...]) -> PrivacyStatement:
         scaling=spend.scaling,
         secure=spend.secure,
         unit=spend.unit,
+        names=spend.names,
         leaks=leaks,
     )

@@ -18,9 +18,11 @@ from typing import IO, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsep.estimators.path import Path as FitPath
 from dpsep.privacy.checkpoint import Checkpoint, CheckpointError, fsync_folder, make_folder
 from dpsep.privacy.gate import Gate
 from dpsep.privacy.ledger import Ledger, Row
+from dpsep.privacy.permit import Permit
 
 try:
     import fcntl
@@ -52,6 +54,10 @@ class SavedRun:
         Releases kept.
     secure
         Whether all of them come from a secure stream.
+    path
+        What releases held beside their noise, those handed out again included.
+    permit
+        Proof of the charge, once there is one.
     """
 
     def __init__(self, checkpoint: Checkpoint | None, fingerprint: str, ledger: Ledger | None = None) -> None:
@@ -63,6 +69,8 @@ class SavedRun:
         self.lost = 0
         self.releases = 0
         self.secure = True
+        self.path = FitPath()
+        self.permit: Permit | None = None
         self._lock: IO[str] | None = None
         if checkpoint is None:
             return
@@ -173,13 +181,25 @@ class SavedRun:
 
 
 class KeptGate:
-    """A gate that hands out kept releases first and keeps new ones before they are used."""
+    """A gate that hands out kept releases first and keeps new ones before they are used.
+
+    Parameters
+    ----------
+    gate, saved
+        Where new releases come from, and where they are kept.
+    on_step
+        Called after every release with the number made and their total. One that has a method ``begin`` is
+        first told what was charged for: the schedule and delta, which are public.
+    """
 
     def __init__(self, gate: Gate, saved: SavedRun, on_step: Callable[[int, int], None] | None) -> None:
         self._gate = gate
         self._saved = saved
         self._next = 0
         self._on_step = on_step
+        begin = getattr(on_step, "begin", None)
+        if begin is not None and saved.permit is not None:
+            begin(saved.permit.schedule, saved.permit.delta)
 
     @property
     def records(self) -> int:
@@ -205,6 +225,7 @@ class KeptGate:
             released = self._gate.release(public)
             self._saved.keep(released)
         self._next += 1
+        self._saved.path.release(released, self.deviations)
         if self._on_step is not None:
             self._on_step(self._next, self._gate.mechanism.steps)
         return released

@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 from dpsep.estimators import natural as natural_update
 from dpsep.estimators.charged import Run, Spend, charged_run, fingerprint_of
 from dpsep.estimators.columns import own_scaling, released, several, single, through_zero
+from dpsep.estimators.path import watch_stable
+from dpsep.estimators.posterior import table_map
 from dpsep.estimators.resume import KeptGate
 from dpsep.families import Gamma
 from dpsep.inference import stable
@@ -182,10 +184,20 @@ def fit_private(
             settings = settings._replace(parts=_parts(task))
         gate = make_gate(arrays, run.schedule.parts[-1], blocks, contribution, run.permit, stream=run.stream)
         kept = KeptGate(gate, run.saved, on_step)
+        table = table_map(features, outcome, intercept=task.intercept)
         if natural is None:
-            return _result(task, settings, stable.run(kept, settings, chosen.steps)), source
+            watch = watch_stable(run.saved.path, settings, table)
+            return _result(task, settings, stable.run(kept, settings, chosen.steps, watch=watch)), source
         assert isinstance(contribution, natural_update.NaturalContribution)
-        moments = natural_update.run(kept, contribution, settings, natural, task.clip, chosen.steps)
+        moments = natural_update.run(
+            kept,
+            contribution,
+            settings,
+            natural,
+            task.clip,
+            chosen.steps,
+            watch=lambda found: run.saved.path.estimate(table, found),
+        )
         return Result(*moments, features, outcome, chosen.steps), source
 
     return charged_run(

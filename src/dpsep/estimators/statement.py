@@ -1,8 +1,10 @@
 """What a fit spent, as data and in plain words."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from dpsep.privacy.described import description_of
 from dpsep.privacy.gate import Permit
 from dpsep.privacy.mechanism import Schedule
 
@@ -34,6 +36,9 @@ class PrivacyStatement:
         What was warned of: things outside the guarantee.
     federation
         Of a federated fit: its mode, its sites and what each was charged, and the same in words (``text``).
+    schedule
+        What was charged for, releases done again after a restart included, as `dpsep.privacy.curve` reads it;
+        None where no one schedule answers for epsilon, and in statements of earlier versions.
     """
 
     epsilon: float
@@ -49,12 +54,14 @@ class PrivacyStatement:
     run: str
     leaks: tuple[str, ...] = ()
     federation: dict[str, Any] | None = None
+    schedule: dict[str, Any] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the statement as JSON-ready data."""
         content = asdict(self) | {"leaks": list(self.leaks)}
-        if self.federation is None:
-            del content["federation"]
+        for name in ("federation", "schedule"):
+            if content[name] is None:
+                del content[name]
         return content
 
     def sentence(self) -> str:
@@ -88,8 +95,15 @@ def statement(
     secure: bool,
     leaks: tuple[str, ...],
     unit: str = "record",
+    names: Sequence[str] | None = None,
 ) -> PrivacyStatement:
-    """Return the statement of a finished run; its fit is the last part of the schedule."""
+    """Return the statement of a finished run; its fit is the last part of the schedule.
+
+    Parameters
+    ----------
+    names
+        What each part of the schedule releases, in a word.
+    """
     fit = schedule.parts[-1]
     return PrivacyStatement(
         epsilon=epsilon,
@@ -104,4 +118,5 @@ def statement(
         secure=secure,
         run=permit.run,
         leaks=leaks,
+        schedule=description_of(schedule, names),
     )

@@ -124,6 +124,16 @@ def load(folder: str | os.PathLike[str]) -> Estimator:
     ------
     StoreError
         The folder is not one of `save`'s, was written by a newer version, or was changed.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> X = np.linspace(-1, 1, 50)[:, None]
+    >>> folder = tempfile.mkdtemp()
+    >>> save(glm.LinearRegression(private=False).fit(X, 2 * X[:, 0]), folder)
+    >>> load(folder).coef_.round(2)
+    array([2.])
     """
     folder = Path(folder)
     manifest = _manifest(folder)

@@ -59,6 +59,16 @@ class Federation:
         Public seed of the timetable.
     on_event
         Called with each event in words; events hold no data. They go to the log ``dpsep.federated``, too.
+
+    Examples
+    --------
+    >>> from dpsep.federated import InProcess
+    >>> class Silent:  # a site that answers with bytes that are no message
+    ...     def answer(self, question):
+    ...         return b""
+    >>> federation = Federation(InProcess({"north": Silent(), "south": Silent()}), mode="own", tries=1)
+    >>> federation.mode
+    'own'
     """
 
     def __init__(

@@ -73,6 +73,23 @@ def fit(model: Model, federation: Federation, *, on_step: Callable[[int, int], N
     ------
     RoundFailed
         A round could not be completed; what was charged stays spent.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from dpsep import Ledger, LinearRegression
+    >>> from dpsep.federated import Federation, InProcess, Site
+    >>> def site(name, rows):
+    ...     ledger = Ledger(f"{kept}/{name}.db", epsilon=1.0, delta=1e-3)
+    ...     return Site(name, (X[rows], y[rows]), ledger, f"{kept}/{name}")
+    >>> X = np.linspace(-1, 1, 400).reshape(200, 2); y = X @ [1.0, 2.0]; kept = tempfile.mkdtemp()
+    >>> sites = {"north": site("north", slice(0, 80)), "south": site("south", slice(80, 200))}
+    >>> model = LinearRegression(1.0, 1e-3, bounds=(-1, 1), target_bounds=(-4, 4), steps=2)
+    >>> fit(model, Federation(InProcess(sites))).coef_.shape
+    (2,)
+    >>> Ledger(f"{kept}/north.db").remaining().epsilon < 0.01
+    True
     """
     check_model(model, federation)
     model._check_parameters()
@@ -254,4 +271,6 @@ def _statement(made: PrivacyStatement, session: Session) -> PrivacyStatement:
     if mode == "own":
         changes["sigma"] = min(price.sigmas[-1] for price in prices)
     changes["delta"] = max(price.delta for price in prices)
+    if made.epsilon != changes["epsilon"] or made.delta != changes["delta"]:
+        changes["schedule"] = None  # what each site did costs it something else
     return replace(made, secure=made.secure and session.secure, federation=federation_of(session), **changes)

@@ -119,6 +119,7 @@ def fit_partitioned(
     steps = rounds * local
     columns = job.settings.features, job.settings.outcome
     model._keep(Result(mean, covariance, noise, None, *columns, steps))
+    model._keep_path(None, None)  # of the sites' releases only their products come here
     model.privacy_ = _statement(job, leaks)
     return model
 

@@ -22,7 +22,19 @@ class Answers(Protocol):
 
 
 class Transport(Protocol):
-    """Carries questions to sites."""
+    """Carries questions to sites.
+
+    Examples
+    --------
+    >>> class Nobody:  # any class with these two methods is a transport
+    ...     def sites(self):
+    ...         return ()
+    ...     def ask(self, questions, timeout):
+    ...         return {}
+    >>> transport: Transport = Nobody()
+    >>> transport.ask({}, timeout=1.0)
+    {}
+    """
 
     def sites(self) -> tuple[str, ...]:
         """Return the names of the sites that can be asked."""
@@ -50,6 +62,17 @@ class InProcess:
         Bytes of all questions and of all answers so far.
     asked
         Number of questions so far, by site.
+
+    Examples
+    --------
+    >>> class Echo:
+    ...     def answer(self, question):
+    ...         return question
+    >>> transport = InProcess({"north": Echo(), "south": Echo()}, faults={"south": lost})
+    >>> transport.sites()
+    ('north', 'south')
+    >>> transport.ask({"north": b"a", "south": b"b"}, timeout=1.0)
+    {'north': b'a'}
     """
 
     def __init__(self, sites: Mapping[str, Answers], faults: Mapping[str, Fault] | None = None) -> None:

@@ -38,6 +38,7 @@ The proof is in docs/proofs/mixture-factors.md.
 """
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -171,12 +172,27 @@ def step(gate: Summed, settings: Settings, state: State, gain: float) -> State:
         return update(gate, settings, state, released, gain)
 
 
-def run(gate: Summed, settings: Settings, start: State, steps: int, tolerance: float | None = None) -> State:
-    """Make `steps` releases, averaged; or, with a tolerance, full steps until no mean moves further."""
+def run(
+    gate: Summed,
+    settings: Settings,
+    start: State,
+    steps: int,
+    tolerance: float | None = None,
+    watch: Callable[[State], None] | None = None,
+) -> State:
+    """Make `steps` releases, averaged; or, with a tolerance, full steps until no mean moves further.
+
+    Parameters
+    ----------
+    watch
+        Called with the state after each release.
+    """
     state = start
     for number in range(1, steps + 1):
         gain = 1.0 / (number + START_WEIGHT) if tolerance is None else 1.0
         state = step(gate, settings, state, gain)
+        if watch is not None:
+            watch(state)
         if tolerance is not None and state.moved <= tolerance:
             break
     return state

@@ -9,6 +9,7 @@ the geometry positive; near the fixed point they count, so that the fixed point 
 The proof is in docs/proofs/own-model.md.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -54,13 +55,21 @@ class Matrices:
         return released | {"precision": from_triangle(released["precision"], self._dimension)}
 
 
-def run(gate: Summed, settings: stable.Settings, steps: int, tolerance: float = 0.0) -> stable.State:
+def run(
+    gate: Summed,
+    settings: stable.Settings,
+    steps: int,
+    tolerance: float = 0.0,
+    watch: Callable[[stable.State], None] | None = None,
+) -> stable.State:
     """Take `steps` steps; stop earlier only where nothing is private and the mean rests.
 
     Parameters
     ----------
     tolerance
         In posterior standard deviations; ignored where the gate adds noise.
+    watch
+        Called with the state after each step.
     """
     matrices = Matrices(gate, len(settings.prior_mean))
     noisy = any(value > 0 for value in matrices.deviations.values())
@@ -69,6 +78,8 @@ def run(gate: Summed, settings: stable.Settings, steps: int, tolerance: float = 
         if noisy:
             matrices.positive = number < settings.warmup
         state, info = stable.step(matrices, settings, state)
+        if watch is not None:
+            watch(state)
         if noisy:
             continue
         if not matrices.positive and info.moved < tolerance:

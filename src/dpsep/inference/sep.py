@@ -25,7 +25,7 @@ expected batch E|B|, never the realised one. `step`, `run` and `simulate` read r
 they return is private, `simulate` with its noise included. The proof is in docs/proofs/natural.md.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, Protocol
@@ -198,14 +198,24 @@ def simulate(
     return _noisy_scan(model, _traced(settings), records, jnp.asarray(order), key, scales)
 
 
-def run_gate(gate: Summed, settings: Settings, steps: int) -> State:
-    """DP-SEP (or clipped SEP in batches, behind an open gate): releases, each followed by an update."""
+def run_gate(
+    gate: Summed, settings: Settings, steps: int, watch: Callable[[State], None] | None = None
+) -> State:
+    """DP-SEP (or clipped SEP in batches, behind an open gate): releases, each followed by an update.
+
+    Parameters
+    ----------
+    watch
+        Called with the state after each update.
+    """
     with jax.enable_x64(True):
         state = init(jax.tree.map(jnp.asarray, settings))
         for _ in range(steps):
             released = gate.release(cavity(settings, state))["factor"]
             total = from_vector(settings.prior, jnp.asarray(released))
             state = update(settings, state, total, gate.expected_batch)
+            if watch is not None:
+                watch(state)
     return state
 
 

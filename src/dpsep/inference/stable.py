@@ -28,6 +28,7 @@ the public numbers beside it. The proof is in docs/proofs/glm.md.
 """
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -219,18 +220,28 @@ def update(
     return after, Info(moved)
 
 
-def run(gate: Summed, settings: Settings, steps: int, tolerance: float = 0.0) -> State:
+def run(
+    gate: Summed,
+    settings: Settings,
+    steps: int,
+    tolerance: float = 0.0,
+    watch: Callable[[State], None] | None = None,
+) -> State:
     """Take `steps` steps; stop earlier only where nothing is private and the mean rests.
 
     Parameters
     ----------
     tolerance
         In posterior standard deviations; ignored where the gate adds noise.
+    watch
+        Called with the state after each step.
     """
     noisy = any(value > 0 for value in gate.deviations.values())
     state = init(settings)
     for _ in range(steps):
         state, info = step(gate, settings, state)
+        if watch is not None:
+            watch(state)
         if not noisy and info.moved < tolerance:
             break
     return state

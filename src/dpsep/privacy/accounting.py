@@ -46,7 +46,15 @@ _CLOSE = 1e-3  # a calibrated epsilon lies at most this far below its target
 
 
 def compose(mechanisms: Sequence[Mechanism], delta: float) -> float:
-    """Return the epsilon at ``delta`` of mechanisms whose parameters are all fixed beforehand."""
+    """Return the epsilon at ``delta`` of mechanisms whose parameters are all fixed beforehand.
+
+    Examples
+    --------
+    >>> from dpsep.privacy.sampling import FullBatch
+    >>> once = Mechanism(FullBatch(), "zero-out", steps=1, sigma=5.0, records=1000)
+    >>> round(compose([once], 1e-5), 2), round(compose([once, once], 1e-5), 2)
+    (0.73, 1.06)
+    """
     return Schedule(tuple(mechanisms)).epsilon(delta)
 
 
@@ -87,6 +95,15 @@ def calibrate_schedule(target_epsilon: float, target_delta: float, parts: Sequen
         As in `calibrate`.
     parts
         The mechanisms; only the ratios of their ``sigma`` matter.
+
+    Examples
+    --------
+    >>> from dpsep.privacy.sampling import FullBatch
+    >>> scaling = Mechanism(FullBatch(), "zero-out", steps=1, sigma=3.0, records=1000)
+    >>> fit = Mechanism(FullBatch(), "zero-out", steps=20, sigma=1.0, records=1000)
+    >>> found = calibrate_schedule(1.0, 1e-5, [scaling, fit])
+    >>> [round(part.sigma, 1) for part in found.parts], round(found.epsilon(1e-5), 3)
+    ([50.2, 16.7], 1.0)
     """
     if not 0 < target_epsilon < math.inf or not 0 < target_delta < 1:
         raise ValueError(

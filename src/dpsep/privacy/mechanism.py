@@ -84,6 +84,13 @@ def gaussian_event(sigma: float, relation: Relation, calculus: Calculus) -> dpa.
     calculus
         ``"pld"`` wants the noise over C under every relation and doubles the sensitivity itself; ``"rdp"``
         wants the noise over the sensitivity.
+
+    Examples
+    --------
+    >>> gaussian_event(4.0, "replace-one", "rdp").noise_multiplier
+    2.0
+    >>> gaussian_event(4.0, "replace-one", "pld").noise_multiplier
+    4.0
     """
     return dpa.GaussianDpEvent(sigma if calculus == "pld" else sigma / _sensitivity(relation))
 

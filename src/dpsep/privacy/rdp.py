@@ -92,6 +92,12 @@ def rdp_to_delta(curve: Sequence[float] | NDArray[np.float64], epsilon: float) -
         One value an order of `RDP_ORDERS`.
     epsilon
         Not negative.
+
+    Examples
+    --------
+    >>> curve = [order / (2 * 5.0**2) for order in RDP_ORDERS]  # one Gaussian release, sigma 5
+    >>> f"{rdp_to_delta(curve, 1.0):.1e}"
+    '8.9e-08'
     """
     if not epsilon >= 0:
         raise ValueError(f"epsilon must not be negative, not {epsilon}.")

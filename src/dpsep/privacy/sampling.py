@@ -60,7 +60,13 @@ class Sampler(ABC):
 
 
 class Sampling(ABC):
-    """A sampling scheme: public, immutable, the same for every data set."""
+    """A sampling scheme: public, immutable, the same for every data set.
+
+    Examples
+    --------
+    >>> [scheme.describe() for scheme in (FullBatch(), PoissonSampling(0.05))]
+    ['full batch', 'Poisson sampling at rate 0.05']
+    """
 
     def start(self, stream: WordStream, n_records: int, step: int = 0) -> Sampler:
         """Return a sampler whose first rows are those of ``step``.

@@ -32,6 +32,7 @@ from dpsep.shell.metrics import (
     read_public,
 )
 from dpsep.shell.screen import print_json, progress, remark, warn
+from dpsep.shell.spending import Spending
 from dpsep.shell.table import MODELS, Inputs, Leaks, read_inputs
 from dpsep.shell.units import MIXED, check_ledger, parse_slopes
 from dpsep.theory.weights import WeakBudgetWarning
@@ -256,8 +257,9 @@ def _fit(estimator: Any, inputs: Inputs, request: Request, folder: RunFolder, le
         for category in (PrivacyLeakWarning, WeakBudgetWarning):
             warnings.simplefilter("always", category)
         try:
-            with progress("fitting", hidden=request.as_json) as on_step:
-                estimator.fit(inputs.features, inputs.target, on_step=on_step, **by_group)
+            spending = Spending(request.epsilon)
+            with progress("fitting", hidden=request.as_json, note=spending.words) as spending.report:
+                estimator.fit(inputs.features, inputs.target, on_step=spending, **by_group)
         except CheckpointError as error:
             raise CallError(
                 f"{str(error).rstrip('.')}. (The checkpoint is in {folder.partial}; --overwrite discards it "
