@@ -296,6 +296,44 @@ def predict(
 
 
 @app.command()
+def report(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder that 'dpsep fit' wrote.")],
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE.html", help="Where to write; RUN/report.html if left out.")
+    ] = None,
+    beside: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="RUN",
+            help="Another run to lay beside it; one that is not private makes all so. Repeatable.",
+        ),
+    ] = None,
+    ledger: Annotated[
+        str | None, typer.Option(metavar="PATH", help="Show this run's rows of a ledger, by path or URL.")
+    ] = None,
+    audit: Annotated[
+        Path | None, typer.Option(metavar="FILE.json", help="Show what 'dpsep audit --json' wrote.")
+    ] = None,
+    title: Annotated[str | None, typer.Option(metavar="TEXT", help="Of the page.")] = None,
+    as_json: Json = False,
+    quiet: Brief = False,
+) -> None:
+    """Explain a run in one HTML file: what was asked, spent and found, and how well it predicts."""
+    from dpsep.shell import report as work
+
+    hush(quiet)
+    work.run(
+        run,
+        out,
+        beside=tuple(beside or ()),
+        ledger=ledger,
+        audit=audit,
+        title=title,
+        as_json=as_json,
+    )
+
+
+@app.command()
 def check(
     table: Table,
     schema: SchemaFile = None,

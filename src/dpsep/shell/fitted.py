@@ -53,6 +53,7 @@ def report(estimator: Any, inputs: Inputs, request: Any, leaks: Leaks, metrics: 
         print_table("Metrics", ("metric", "value", "noise sd"), metrics.rows())
     say(plain_words(estimator, inputs, metrics), end="")
     say(f"\nWrote {request.out}. Predict with it: dpsep predict {request.out} TABLE")
+    say(f"Look at it: dpsep report {request.out}")
 
 
 def _print_tables(

@@ -1,0 +1,173 @@
+"""What a run's folder says, each part as a value or as the sentence why it is not there.
+
+Nothing here trusts the folder: every part is read apart from the others, and one that is not as a fit writes
+it is `Absent`. Values are unpacked by the closed lists of `dpsep.estimators.packed`; no code is run.
+"""
+
+import csv
+import io
+import math
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from dpsep.data import Schema, SchemaError
+from dpsep.estimators.packed import unpack
+from dpsep.report.page.files import Absent, File, read_folder, read_json
+
+__all__ = ["KIND_WORDS", "Run", "Value", "kind_of", "learned", "parameters", "read_run"]
+
+MOST_ROWS = 200_000
+"""Rows of a summary that are read."""
+_FILES = ("posterior.json", "privacy.json", "schema.toml", "summary.csv", "metrics.json")
+_NUMBERS = ("mean", "sd", "low", "high", "noise_share", "width_without_noise", "size", "width", "weights")
+
+KIND_WORDS = {
+    "LinearRegression": "linear regression",
+    "LogisticRegression": "logistic regression",
+    "ProbitRegression": "probit regression",
+    "PoissonRegression": "Poisson regression",
+    "MixedRegressor": "mixed regression, with effects that vary by group",
+    "MixedClassifier": "mixed classification, with effects that vary by group",
+    "GaussianMixture": "Gaussian mixture",
+    "NetworkRegressor": "Bayesian neural network",
+    "NetworkClassifier": "Bayesian neural network classifier",
+    "BayesianModel": "model of the user's own",
+}
+"""Kinds of estimators in plain words."""
+
+Value = dict[str, Any]
+
+
+class Run(NamedTuple):
+    """A run as its folder tells it.
+
+    Attributes
+    ----------
+    name
+        The folder's name.
+    files
+        How each file stands to the manifest.
+    trouble
+        Why the folder cannot be trusted; empty where it is whole.
+    posterior, privacy, metrics
+        The JSON documents, or why they are not there.
+    rows
+        The summary's rows.
+    schema
+        The declared structure.
+    """
+
+    name: str
+    files: tuple[File, ...]
+    trouble: tuple[str, ...]
+    posterior: Value | Absent
+    privacy: Value | Absent
+    metrics: Value | Absent
+    rows: list[Value] | Absent
+    schema: Schema | Absent
+
+
+def read_run(folder: Path) -> Run:
+    """Read a folder; whatever is wrong with it is in the result."""
+    found = read_folder(folder, _FILES)
+    contents = found.contents
+    posterior = _document(contents["posterior.json"], "posterior.json")
+    return Run(
+        name=folder.resolve().name or "run",
+        files=found.files,
+        trouble=found.trouble,
+        posterior=posterior,
+        privacy=_document(contents["privacy.json"], "privacy.json"),
+        metrics=_document(contents["metrics.json"], "metrics.json"),
+        rows=_rows(contents["summary.csv"], posterior),
+        schema=_schema(contents["schema.toml"]),
+    )
+
+
+def kind_of(run: Run) -> str | None:
+    """Return the name of the estimator's class, if it is one of ours."""
+    if isinstance(run.posterior, Absent):
+        return None
+    kind = run.posterior.get("estimator")
+    return kind if isinstance(kind, str) and kind in KIND_WORDS else None
+
+
+def parameters(run: Run) -> Value:
+    """Return the estimator's parameters, unpacked; those that cannot be are left out."""
+    return _unpacked(run, "parameters")
+
+
+def learned(run: Run, name: str) -> Any:
+    """Return something that was learned, unpacked; None where it is not there or not readable."""
+    return _unpacked(run, "learned", name).get(name)
+
+
+def _unpacked(run: Run, part: str, only: str | None = None) -> Value:
+    if isinstance(run.posterior, Absent):
+        return {}
+    stored = run.posterior.get(part)
+    if not isinstance(stored, dict):
+        return {}
+    found = {}
+    for name, value in stored.items():
+        if only is not None and name != only:
+            continue
+        try:
+            found[name] = unpack(value)
+        except Exception:  # whatever a stranger's text does to a converter
+            continue
+    return found
+
+
+def _document(content: bytes | Absent, name: str) -> Value | Absent:
+    document = read_json(content, name)
+    if isinstance(document, dict | Absent):
+        return document
+    return Absent(f"{name} holds no table of values.")
+
+
+def _schema(content: bytes | Absent) -> Schema | Absent:
+    if isinstance(content, Absent):
+        return content
+    try:
+        return Schema.from_toml(content.decode("utf-8"))
+    except (SchemaError, UnicodeDecodeError, TypeError, ValueError, RecursionError):
+        return Absent("schema.toml is no schema that can be read.")
+
+
+def _rows(content: bytes | Absent, posterior: Value | Absent) -> list[Value] | Absent:
+    """Rows of summary.csv, or where a run was saved from Python, of the posterior itself."""
+    if not isinstance(content, Absent):
+        try:
+            lines = csv.DictReader(io.StringIO(content.decode("utf-8"), newline=""))
+            rows = [_row(line) for _, line in zip(range(MOST_ROWS), lines, strict=False)]
+        except (csv.Error, UnicodeDecodeError, ValueError):
+            rows = []
+        return rows or Absent("summary.csv holds no rows that can be read.")
+    if isinstance(posterior, Absent) or "not match" in content.why:
+        return content
+    try:
+        stored = posterior["learned"]
+        names = unpack(stored["feature_names_in_"]) if "feature_names_in_" in stored else None
+        by_column = {} if posterior["estimator"] != "GaussianMixture" or names is None else {"names": names}
+        return [dict(row) for row in unpack(stored["posterior_"]).summary(0.9, **by_column)]
+    except Exception:  # whatever a stranger's text does to a converter
+        return Absent("The posterior cannot be summarised: it is not as a fit writes it.")
+
+
+def _row(line: Value) -> Value:
+    """Numbers as numbers, NaN where they are none; all else as text."""
+    row: Value = {}
+    for key, cell in line.items():
+        if key in _NUMBERS:
+            row[key] = _number(cell)
+        elif isinstance(key, str) and isinstance(cell, str):
+            row[key] = cell
+    return row
+
+
+def _number(cell: Any) -> float:
+    try:
+        return float(cell)
+    except (TypeError, ValueError):
+        return math.nan

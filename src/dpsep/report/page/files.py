@@ -1,0 +1,144 @@
+"""Files of a run's folder, read as a stranger's: regular, of bounded size, and checked by the manifest.
+
+A link, a device or a pipe is not opened: it may have no end, or lead out of the folder. What does not match
+the manifest is not handed on.
+"""
+
+import hashlib
+import json
+import os
+import stat
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from dpsep.estimators import store
+
+__all__ = ["LARGEST", "Absent", "File", "Folder", "read_folder", "read_json", "read_plain"]
+
+LARGEST = 64 * 2**20
+"""Most bytes of one file that are read."""
+_MANIFEST = store.MANIFEST
+_MOST_FILES = 100
+
+
+class Absent(NamedTuple):
+    """Stands where a part of a run is not there; ``why`` is a sentence for the reader."""
+
+    why: str
+
+
+class File(NamedTuple):
+    """One file of a folder.
+
+    Attributes
+    ----------
+    name
+        In the folder.
+    size
+        In bytes; None where it was not read.
+    digest
+        SHA-256 of what is there; None where it was not read.
+    state
+        ``"matches"``, ``"changed"``, ``"not in the manifest"``, or why it was not read.
+    """
+
+    name: str
+    size: int | None
+    digest: str | None
+    state: str
+
+
+class Folder(NamedTuple):
+    """A folder's files: what they hold by name, how they stand to the manifest, and what is wrong if any."""
+
+    contents: dict[str, bytes | Absent]
+    files: tuple[File, ...]
+    trouble: tuple[str, ...]
+
+
+def read_plain(path: Path) -> bytes | Absent:
+    """Read a regular file of bounded size; anything else is said, not opened."""
+    name = path.name
+    try:
+        found = os.lstat(path)
+        if not stat.S_ISREG(found.st_mode):
+            return Absent(f"{name} is not a regular file, so it was not opened.")
+        if found.st_size > LARGEST:
+            return Absent(f"{name} is larger than {LARGEST // 2**20} MB, so it was not read.")
+        flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+        with os.fdopen(os.open(path, flags), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                return Absent(f"{name} is not a regular file, so it was not opened.")
+            content = file.read(LARGEST + 1)
+    except FileNotFoundError:
+        return Absent(f"There is no {name}.")
+    except OSError as error:
+        return Absent(f"{name} cannot be read ({error.strerror or type(error).__name__}).")
+    if len(content) > LARGEST:
+        return Absent(f"{name} is larger than {LARGEST // 2**20} MB, so it was not read.")
+    return content
+
+
+def read_json(content: bytes | Absent, name: str) -> Any:
+    """Return a JSON document, or `Absent`."""
+    if isinstance(content, Absent):
+        return content
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError, MemoryError):
+        return Absent(f"{name} is no JSON that can be read.")
+
+
+def read_folder(folder: Path, wanted: tuple[str, ...]) -> Folder:
+    """Read the manifest, the files that it names, and those wanted; say what does not match.
+
+    Parameters
+    ----------
+    folder
+        Of a run.
+    wanted
+        Names of files that a report uses. They are read without a manifest too, for a report that makes no
+        statement of privacy.
+    """
+    expected = _manifest(folder)
+    digests = {} if isinstance(expected, Absent) else expected
+    trouble = [expected.why] if isinstance(expected, Absent) else []
+    contents: dict[str, bytes | Absent] = {}
+    files = []
+    for name in [*digests, *(one for one in wanted if one not in digests)]:
+        content = read_plain(folder / name)
+        if isinstance(content, Absent):
+            contents[name] = content
+            if name in digests:
+                files.append(File(name, None, None, content.why))
+                trouble.append(content.why)
+            continue
+        digest = hashlib.sha256(content).hexdigest()
+        state = "not in the manifest" if name not in digests else "matches"
+        if name in digests and digest != digests[name]:
+            state = "changed"
+            trouble.append(f"{name} was changed after the fit: it does not match the manifest.")
+        files.append(File(name, len(content), digest, state))
+        usable = state == "matches" or isinstance(expected, Absent)
+        contents[name] = content if usable else Absent(f"{name} does not match the manifest: not shown.")
+    return Folder(contents, tuple(files), tuple(trouble))
+
+
+def _manifest(folder: Path) -> dict[str, str] | Absent:
+    """Return the digest of each file, after the checks that `store.load` makes."""
+    document = read_json(read_plain(folder / _MANIFEST), _MANIFEST)
+    if isinstance(document, Absent):
+        return document
+    try:
+        version, files, own = document["format"], document["files"], document.pop("sha256")
+        whole = store._sha256(store._json(document))
+        known = isinstance(version, int) and not isinstance(version, bool) and 1 <= version <= store.FORMAT
+        named = isinstance(files, dict) and all(map(store._is_file_name, files))
+        texts = named and all(isinstance(digest, str) for digest in files.values())
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return Absent(f"{_MANIFEST} cannot be read as a manifest.")
+    if not known:
+        return Absent(f"{_MANIFEST} has a format that this version of dpsep does not know.")
+    if own != whole or not texts or store.POSTERIOR not in files or len(files) > _MOST_FILES:
+        return Absent(f"{_MANIFEST} was changed after the fit.")
+    return files

@@ -1,0 +1,236 @@
+"""The page's top: the stamp, the tiles, and what was asked of the data."""
+
+import inspect
+import math
+import statistics
+from typing import Any
+
+from dpsep.data.column import Column, Fill
+from dpsep.estimators.store import KINDS
+from dpsep.report.page.contents import Run, kind_of, parameters
+from dpsep.report.page.context import Context, about, records_of, section, target_of
+from dpsep.report.page.figure import absent
+from dpsep.report.page.files import Absent
+from dpsep.report.page.markup import Markup, clean, label, number, percent, table, tag
+from dpsep.report.page.words import one_in, relation_words
+
+__all__ = ["asked", "header", "noise_shares", "setting", "tiles"]
+
+MOST_COLUMNS = 300
+"""Columns of a schema that are listed."""
+BUDGET = ("epsilon", "delta", "private", "relation")
+"""Parameters that speak of privacy: not shown on a page that makes no statement."""
+
+
+def header(ctx: Context) -> Markup:
+    """Return title, model, date and the stamp."""
+    title = clean(ctx.title).strip() if ctx.title else ""
+    return tag(
+        "header",
+        tag("p", "dpsep report", class_="eyebrow"),
+        tag("h1", title[:200] or about(ctx.run)),
+        tag(
+            "p",
+            [tag("span", about(ctx.run)), " · "] if title else None,
+            "run ",
+            label(ctx.run.name),
+            [[" · beside it ", label(one.name)] for one in ctx.beside],
+            f" · written {ctx.written}",
+            class_="byline",
+        ),
+        _stamp(ctx),
+        class_="top",
+    )
+
+
+def _stamp(ctx: Context) -> Markup:
+    verdict = ctx.verdict
+    if not verdict.private:
+        return tag(
+            "div",
+            tag("p", "NOT PRIVATE", class_="stamp-word"),
+            tag("p", "This report makes no statement of privacy."),
+            tag("ul", [tag("li", reason) for reason in verdict.reasons]),
+            class_="stamp open",
+        )
+    total = verdict.total
+    numbers = "each run by its own statement"
+    if total is not None:
+        numbers = f"(ε = {number(total.epsilon)}, δ = {number(total.delta)})"
+    first = verdict.stated[0]
+    words = f"For each {first.fit.unit}, {relation_words(first.fit.relation, first.fit.unit)}."
+    if len(verdict.stated) > 1 and total is not None:
+        words += " All runs on this page together, if they read the same records."
+    elif first.metrics is not None:
+        words += " Fit and metrics together."
+    return tag(
+        "div",
+        tag("p", "PRIVATE, ", tag("span", numbers, class_="numbers"), class_="stamp-word"),
+        tag("p", words),
+        None
+        if verdict.secure
+        else tag(
+            "p",
+            "NOT FOR RELEASE: the noise of a run was seeded or made by the fast floating-point path. Whoever "
+            "knows the seed can take it off.",
+            class_="not-for-release",
+        ),
+        class_="stamp private" if verdict.secure else "stamp unsafe",
+    )
+
+
+def tiles(ctx: Context) -> Markup | None:
+    """Return the numbers to see first."""
+    verdict = ctx.verdict
+    found: list[tuple[str, Any, Any]] = []
+    if verdict.private:
+        first = verdict.stated[0]
+        total = first.total
+        whose = "the smaller, the safer" if first.metrics is None else "fit and metrics"
+        whose = "of this run alone" if ctx.beside else whose
+        found += [
+            ("Epsilon ε", number(total.epsilon), whose),
+            ("Delta δ", number(total.delta), f"no promise in {one_in(total.delta)}"),
+            ("Protected", f"each {first.fit.unit}", f"relation: {first.fit.relation}"),
+            ("Releases", number(first.fit.steps), "noisy sums of the fit"),
+        ]
+        records = records_of(ctx)
+        if records is not None:
+            found.append(("Records", f"{records:,}", "their number is public"))
+    shares = noise_shares(ctx.run)
+    if verdict.private and shares:
+        found.append(("DP noise", percent(statistics.median(shares)), "of the variance, median"))
+    if not verdict.private and not isinstance(ctx.run.rows, Absent):
+        found.append(("Rows", f"{len(ctx.run.rows):,}", "in the posterior's summary"))
+    items = [
+        tag("div", tag("dt", name), tag("dd", value, class_="value"), tag("dd", words), class_="tile")
+        for name, value, words in found
+    ]
+    return tag("dl", items, class_="tiles") if items else None
+
+
+def noise_shares(run: Run) -> list[float]:
+    """Return the shares of noise in the variances, those that are numbers."""
+    if isinstance(run.rows, Absent):
+        return []
+    shares = [row.get("noise_share") for row in run.rows]
+    return [share for share in shares if isinstance(share, float) and math.isfinite(share)]
+
+
+_MEANING = {
+    "LinearRegression": "A coefficient is by how much the expected target changes when its column grows by "
+    "one and all other columns stay as they are.",
+    "LogisticRegression": "A coefficient is by how much the log odds of the second class change when its "
+    "column grows by one and the others stay: e to the coefficient multiplies the odds.",
+    "ProbitRegression": "A coefficient moves the predictor z when its column grows by one; the chance of the "
+    "second class is the normal distribution function at z.",
+    "PoissonRegression": "A coefficient is by how much the logarithm of the expected count changes when its "
+    "column grows by one: e to the coefficient multiplies the count.",
+    "GaussianMixture": "Each record comes from one of several groups; a group has a weight, a mean in each "
+    "column, and a spread around it.",
+    "NetworkRegressor": "Weights of a network mean little one by one: what counts is how well it predicts.",
+    "NetworkClassifier": "Weights of a network mean little one by one: what counts is how well it predicts.",
+}
+
+
+def asked(ctx: Context) -> Markup:
+    """Return the section on what was asked."""
+    run, kind = ctx.run, kind_of(ctx.run)
+    target = target_of(run)
+    words = [tag("p", tag("strong", about(run)), ". ", _MEANING.get(kind or "", ""))]
+    if ctx.beside:
+        more = "Runs beside it stand in the stamp, in what was spent, in what was found and among the files."
+        words.append(tag("p", "This page is about the run ", label(run.name), f". {more}"))
+    if target is not None:
+        words.append(
+            tag("p", "Predicted: ", label(target), ". Everything else that is declared predicts it.")
+        )
+    return section("asked", "What was asked", words, _columns(run), _changed(ctx))
+
+
+def _columns(run: Run) -> Markup:
+    schema = run.schema
+    if isinstance(schema, Absent):
+        return absent(
+            "The declared columns are not shown.",
+            schema.why,
+            "'dpsep fit' writes a schema beside the posterior.",
+        )
+    shown = schema.columns[:MOST_COLUMNS]
+    rules = any(column.missing != "drop" for column in shown)
+    rows: list[list[Any]] = [[label(column.name), column.kind, _declared(column)] for column in shown]
+    header = ["column", "kind", "declared"]
+    if rules:
+        header.append("missing cells")
+        rows = [[*row, _missing(column)] for row, column in zip(rows, shown, strict=True)]
+    note = None
+    if len(schema.columns) > len(shown):
+        note = absent(f"The first {len(shown)} of {len(schema.columns)} columns are listed.")
+    looked = None
+    if schema.looked:
+        looked = absent("These declarations were read off the data, which no guarantee covers.")
+    return tag(
+        "div",
+        tag(
+            "p", "What was declared of the columns is public. Cells beyond their bounds were clamped to them."
+        ),
+        looked,
+        table("Declared columns", header, rows, class_="data wide", numeric=9),
+        None if rules else tag("p", "A record with a missing cell counts for nothing."),
+        None if schema.unit is None else tag("p", "Rows of one ", label(schema.unit), " belong together."),
+        note,
+    )
+
+
+def _declared(column: Column) -> Any:
+    if column.kind == "category":
+        levels = column.categories or ()
+        shown = [[", " if place else "", label(level, 30)] for place, level in enumerate(levels[:12])]
+        return [f"{len(levels)} values: ", shown, ", …" if len(levels) > 12 else ""]
+    if column.bounds is None:
+        return "no bounds: found by the fit"
+    return f"{number(column.bounds[0])} to {number(column.bounds[1])}"
+
+
+def _missing(column: Column) -> Any:
+    if isinstance(column.missing, Fill):
+        return ["filled with ", label(column.missing.value, 30)]
+    return "a level of their own" if column.missing == "category" else "the record counts for nothing"
+
+
+def _changed(ctx: Context) -> Markup:
+    """Settings that are not the defaults."""
+    kind = kind_of(ctx.run)
+    if kind is None:
+        return absent("The settings cannot be told from the defaults of a model that is not known here.")
+    defaults = inspect.signature(KINDS[kind].__init__).parameters
+    rows = []
+    for name, value in parameters(ctx.run).items():
+        if name in BUDGET or name in ("bounds", "target_bounds", "classes") or name not in defaults:
+            continue
+        if setting(value) != setting(defaults[name].default):
+            rows.append(
+                [tag("code", name), label(setting(value), 80), label(setting(defaults[name].default), 80)]
+            )
+    if not rows:
+        return tag("p", "All other settings are the defaults, which follow from public numbers.")
+    return table("Settings that differ from the defaults", ["setting", "here", "default"], rows, numeric=9)
+
+
+def setting(value: Any) -> str:
+    """Return a parameter's value as short text.
+
+    Examples
+    --------
+    >>> setting(None), setting((1.0, 2.5)), setting("full")
+    ('none', '(1, 2.5)', 'full')
+    """
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float | int):
+        return number(value, 6)
+    if isinstance(value, list | tuple) and len(value) <= 24:
+        return "(" + ", ".join(setting(part) for part in value) + ")"
+    return clean(value)[:200]

@@ -1,0 +1,100 @@
+r"""Sentences for readers without statistics: what epsilon means as odds, what is covered and what is not.
+
+*Odds.* Let the reader know all other records, and let him hold a claim about one person to be true with
+chance p before he sees the result. Pure epsilon-DP bounds the ratio of the result's likelihoods under two
+neighbouring tables by e^epsilon, so by Bayes his odds grow at most by that factor:
+
+    p' <= f p / (f p + 1 - p),        f = e^epsilon.
+
+Which f depends on the claim. Under *replace-one* "the record says A" and "it says B" are neighbours: f =
+e^epsilon. Under *zero-out* the neighbours are "the record is there" and "it is blank": f = e^epsilon for
+that claim. Two values A and B are each a neighbour of the blank, two hops apart: f = e^(2 epsilon).
+
+*Delta.* (epsilon, delta)-DP of two laws means that there are two others, within delta of them in total
+variation, whose likelihood ratio keeps within e^epsilon (Dwork and Roth 2014, lemma 3.17). So the run
+behaves like one that keeps the bound always, but for a chance of at most delta, in which nothing is promised;
+over two hops delta is (1 + e^epsilon) delta.
+"""
+
+import math
+from typing import NamedTuple
+
+from dpsep.report.page.markup import number
+
+__all__ = ["CLAIMS", "Odds", "chance_after", "odds", "one_in", "relation_words"]
+
+CLAIMS = (0.01, 0.1, 0.5)
+"""Chances before that are shown."""
+
+
+class Odds(NamedTuple):
+    """How much a reader may learn about one kind of claim.
+
+    Attributes
+    ----------
+    claim
+        What is claimed, in words.
+    exponent
+        The odds grow by at most e to this.
+    beyond
+        Chance in which nothing is promised.
+    """
+
+    claim: str
+    exponent: float
+    beyond: float
+
+
+def chance_after(before: float, exponent: float) -> float:
+    """Return the most that a chance can become when its odds grow by e to the exponent.
+
+    Examples
+    --------
+    >>> round(chance_after(0.5, 1.0), 3), chance_after(0.1, 0.0)
+    (0.731, 0.1)
+    """
+    if exponent > 700:
+        return 1.0
+    grown = before * math.exp(exponent)
+    return grown / (grown + 1 - before)
+
+
+def odds(epsilon: float, delta: float, relation: str, unit: str) -> list[Odds]:
+    """Return what a statement means for claims about one unit.
+
+    Examples
+    --------
+    >>> [(one.exponent, round(one.beyond, 7)) for one in odds(1.0, 1e-6, "zero-out", "record")]
+    [(1.0, 1e-06), (2.0, 3.7e-06)]
+    """
+    took_part = f"This person's {unit} was used, and not left blank"
+    says = f"This person's {unit} says one thing, and not another"
+    if relation == "replace-one":
+        return [Odds(says, epsilon, delta)]
+    twice = min((1 + math.exp(min(epsilon, 700.0))) * delta, 1.0)
+    return [Odds(took_part, epsilon, delta), Odds(says, 2 * epsilon, twice)]
+
+
+def one_in(chance: float) -> str:
+    """Return a small chance as one in so many, rounded so that it is never understated.
+
+    Examples
+    --------
+    >>> one_in(1e-5), one_in(0.0), one_in(3.7e-6)
+    ('1 in 100,000', 'none', '1 in 270,000')
+    """
+    if not chance > 0:
+        return "none"
+    if chance >= 0.5:
+        return "near certainty"
+    count = 1 / chance
+    step = 10 ** max(math.floor(math.log10(count)) - 1, 0)
+    shown = math.floor(count / step * (1 + 1e-12)) * step
+    return f"1 in {shown:,.0f}" if shown < 1e12 else f"1 in {number(float(shown), 2)}"
+
+
+def relation_words(relation: str, unit: str) -> str:
+    """Return what two tables are compared, in words."""
+    if relation == "replace-one":
+        return f"compared with the same table with one {unit} replaced by any other"
+    return f"compared with the same table with one {unit} left blank; how many there are is public"
