@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: install demo test lint paper bench audit audit-packages mutation fuzz docs clean
+.PHONY: install demo test lint paper bench audit audit-packages mutation fuzz docs notebooks clean
 
 install: $(VENV)/.dev
 
@@ -64,8 +64,13 @@ mutation: $(VENV)/.dev
 fuzz: $(VENV)/.dev
 	$(BIN)/python tools/fuzz/run.py --inputs 1000000 --target all --seed 0 --out dpsep-fuzz
 
-docs: $(VENV)/.docs
-	$(BIN)/mkdocs build --strict
+# The tutorials are run where they or the package have changed; the site needs no network, to be made or read.
+docs: notebooks
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+# The tutorials as notebooks with their outputs, below build/notebooks.
+notebooks: $(VENV)/.docs
+	$(BIN)/python tools/docs/execute.py
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis

@@ -31,6 +31,12 @@ class Finding:
     ``problem`` is ``"absent"``, ``"wrong type"``, ``"missing"``, ``"unparsable"``, ``"out of bounds"``,
     ``"undeclared"``, ``"constant"`` or ``"duplicate"``; ``count`` rows have it, of which ``rows`` are the
     first, counted from 1; ``detail`` says it in words.
+
+    Examples
+    --------
+    >>> finding = Finding("age", "missing", count=1, rows=(3,), detail="1 value is missing")
+    >>> finding.column, finding.problem
+    ('age', 'missing')
     """
 
     column: str
@@ -81,7 +87,14 @@ def check_table(table: Any, schema: Schema | None = None) -> list[Finding]:
 
 
 def render_findings(findings: list[Finding]) -> str:
-    """Write findings as text, headed by the warning that they are not private."""
+    """Write findings as text, headed by the warning that they are not private.
+
+    Examples
+    --------
+    >>> print(render_findings([]))
+    NOT PRIVATE: this describes single records. For the data's owner only; do not publish it.
+    Nothing to remark.
+    """
     lines = ["NOT PRIVATE: this describes single records. For the data's owner only; do not publish it."]
     if not findings:
         return "\n".join([*lines, "Nothing to remark."])

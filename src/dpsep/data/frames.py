@@ -32,6 +32,11 @@ def as_frame(table: Any) -> pl.DataFrame:
     ----------
     table
         A polars or pandas frame, a polars lazy frame, a pyarrow table or a mapping of columns.
+
+    Examples
+    --------
+    >>> as_frame({"age": [41, 30], "sex": ["F", "M"]}).columns
+    ['age', 'sex']
     """
     if isinstance(table, pl.DataFrame):
         return table

@@ -36,6 +36,14 @@ class LargeTable(ABC):
         Their number.
     memory
         Bytes that may be held for rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpsep.data import scan
+    >>> table = scan(np.arange(6.0).reshape(3, 2), names=["age", "pain"])
+    >>> isinstance(table, LargeTable), table.drop("pain").shape
+    (True, (3, 1))
     """
 
     def __init__(self, label: str, schema: pa.Schema, rows: int, memory: int) -> None:

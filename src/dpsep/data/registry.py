@@ -23,7 +23,14 @@ SPLIT_SEED = 20240
 
 
 class UCI(NamedTuple):
-    """A regression set: inputs (N, d), targets (N,), the inputs' names and the set's name."""
+    """A regression set: inputs (N, d), targets (N,), the inputs' names and the set's name.
+
+    Examples
+    --------
+    >>> made = UCI(np.zeros((3, 1)), np.zeros(3), ("a",), "made")
+    >>> made.name, made.X.shape
+    ('made', (3, 1))
+    """
 
     X: NDArray[np.float64]
     y: NDArray[np.float64]
@@ -109,6 +116,11 @@ def load_uci(name: str) -> UCI:
     Returns
     -------
     Inputs, targets, the inputs' names and the set's name.
+
+    Examples
+    --------
+    >>> load_uci("power").X.shape  # doctest: +SKIP
+    (9568, 4)
     """
     spec = _spec(name)
     try:
@@ -141,6 +153,12 @@ def splits(name: str) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
     Returns
     -------
     A list of ``(train_rows, test_rows)``.
+
+    Examples
+    --------
+    >>> train, test = splits("power")[0]  # doctest: +SKIP
+    >>> len(train) + len(test)  # doctest: +SKIP
+    9568
     """
     spec = _spec(name)
     if spec.train_rows is not None:
@@ -173,6 +191,11 @@ def load_adult(part: Literal["train", "test"] = "train") -> pl.DataFrame:
     -------
     The fourteen named columns and ``income``, ``"<=50K"`` or ``">50K"`` (the test part's trailing dots go).
     Unknown values stay ``"?"``, as `ADULT_SCHEMA` declares them.
+
+    Examples
+    --------
+    >>> load_adult("test").shape  # doctest: +SKIP
+    (16281, 15)
     """
     if part not in _ADULT_ROWS:
         raise DataError(f"there is no part {part!r} of adult; the parts are 'train' and 'test'")

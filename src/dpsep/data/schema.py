@@ -83,6 +83,12 @@ def encode_target(table: Any, schema: Schema) -> NDArray[np.float64]:
     """Encode the schema's target: a number as it is, a category as its place among the declared values.
 
     A missing, unparsable or undeclared value becomes NaN.
+
+    Examples
+    --------
+    >>> schema = Schema((Column("age", "number"), Column("ill", "category", categories=("no", "yes"))), "ill")
+    >>> encode_target({"age": [41, 30, 52], "ill": ["yes", "no", "perhaps"]}, schema)
+    array([ 1.,  0., nan])
     """
     if schema.target is None:
         raise SchemaError("the schema has no target; set target to the name of a declared column")
@@ -94,7 +100,14 @@ def encode_target(table: Any, schema: Schema) -> NDArray[np.float64]:
 def encoded_bounds(
     schema: Schema, drop_first: bool = True
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the public lowest and highest value of each encoded column, infinite where none is declared."""
+    """Return the public lowest and highest value of each encoded column, infinite where none is declared.
+
+    Examples
+    --------
+    >>> age = Column("age", "number", (17, 90))
+    >>> encoded_bounds(Schema((age, Column("sex", "category", categories=("F", "M")))))
+    (array([17.,  0.]), array([90.,  1.]))
+    """
     bounds = np.array([limits for _, limits in _encoded(schema, drop_first)], dtype=np.float64).reshape(-1, 2)
     return bounds[:, 0].copy(), bounds[:, 1].copy()
 

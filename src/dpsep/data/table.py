@@ -49,7 +49,7 @@ def read_table(
     columns: Sequence[str] | None = None,
     schema: Schema | None = None,
 ) -> pl.DataFrame:
-    """Read a table from a file, a binary buffer or standard input.
+    r"""Read a table from a file, a binary buffer or standard input.
 
     Parameters
     ----------
@@ -69,6 +69,12 @@ def read_table(
     Returns
     -------
     The table. Raises `TableError` for what cannot be read as one.
+
+    Examples
+    --------
+    >>> import io
+    >>> read_table(io.BytesIO(b"age,sex\n41,F\n30,M\n"), columns=["sex"])["sex"].to_list()
+    ['F', 'M']
     """
     given, kind = _settled(source, format)
     layout = csv_layout(given.opened, given.label) if kind == "csv" else None
@@ -92,9 +98,15 @@ def read_table(
 
 
 def read_structure(source: str | Path | IO[bytes] | Source, format: str | None = None) -> dict[str, Any]:
-    """Return the names of a table's columns and the types that the file declares; None each for CSV.
+    r"""Return the names of a table's columns and the types that the file declares; None each for CSV.
 
     No cell is looked at: of CSV text the header line is read, of other formats their metadata.
+
+    Examples
+    --------
+    >>> import io
+    >>> read_structure(io.BytesIO(b"age,sex\n41,F\n"))
+    {'age': None, 'sex': None}
     """
     given, kind = _settled(source, format)
     if kind == "csv":
@@ -119,6 +131,14 @@ def check_types(X: Any) -> None:
     """Raise `TableError` where the columns' names or types cannot be used; no cell is looked at.
 
     What `as_matrix` would refuse, told before anything is charged or read.
+
+    Examples
+    --------
+    >>> check_types(pl.DataFrame({"age": [41, 30]}))
+    >>> check_types(pl.DataFrame({"age": [41, 30], "sex": ["F", "M"]}))
+    Traceback (most recent call last):
+        ...
+    dpsep.data.frames.TableError: column 'sex' has type String; only numbers can be used ...
     """
     if isinstance(X, pl.LazyFrame):
         _refuse_types(list(X.collect_schema().items()))

@@ -39,6 +39,14 @@ class PrivacyStatement:
     schedule
         What was charged for, releases done again after a restart included, as `dpsep.privacy.curve` reads it;
         None where no one schedule answers for epsilon, and in statements of earlier versions.
+
+    Examples
+    --------
+    >>> how = {"sampling": "full batch", "sigma": 15.5, "steps": 16, "accountant": "exact Gaussian composition"}
+    >>> rest = {"unit": "record", "scaling": "declared bounds", "secure": True, "run": "a1"}
+    >>> said = PrivacyStatement(1.0, 1e-5, "zero-out", **how, **rest)
+    >>> said.sentence()[:66]
+    'This result is (1, 1e-05)-differentially private for each record ('
     """
 
     epsilon: float

@@ -43,6 +43,12 @@ class Record(NamedTuple):
         Cells, in the units of the table, clamped to their bounds.
     y
         Target; the place of a label among declared classes.
+
+    Examples
+    --------
+    >>> record = Record(x=[41.0, 0.5], y=1.0)
+    >>> record.x[0], record.y
+    (41.0, 1.0)
     """
 
     x: Any
@@ -58,6 +64,11 @@ class Linear(NamedTuple):
         Names or places of the columns; None for all.
     intercept
         Whether it has an intercept.
+
+    Examples
+    --------
+    >>> Linear(columns=["age", "dose"], intercept=False)
+    Linear(columns=['age', 'dose'], intercept=False)
     """
 
     columns: Sequence[str] | Sequence[int] | None = None
@@ -73,6 +84,11 @@ class Normal(NamedTuple):
         Moments. The intercept of a link has ten times the sd.
     shape
         Of a shared parameter, () for a number.
+
+    Examples
+    --------
+    >>> Normal(0.0, 2.0)
+    Normal(mean=0.0, sd=2.0, shape=())
     """
 
     mean: float = 0.0

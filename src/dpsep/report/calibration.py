@@ -36,6 +36,15 @@ class Reliability(NamedTuple):
         Share of the second class in it.
     rows
         Number of rows in it.
+
+    Examples
+    --------
+    >>> from dpsep import LogisticRegression
+    >>> X = np.linspace(-3, 3, 400)[:, None]
+    >>> y = (X[:, 0] + np.sin(np.arange(400.0)) > 0).astype(int)
+    >>> found = calibration(LogisticRegression(private=False).fit(X, y), X, y, public=True).reliability
+    >>> int(found.rows.sum()), bool((np.diff(found.predicted) > 0).all())
+    (400, True)
     """
 
     predicted: Array
@@ -59,6 +68,15 @@ class Calibration(NamedTuple):
         PIT value of each row, randomised for counts and labels.
     reliability
         For classifiers; None for others.
+
+    Examples
+    --------
+    >>> from dpsep import LinearRegression
+    >>> X = np.linspace(-1, 1, 400)[:, None]
+    >>> y = X[:, 0] + 0.1 * np.sin(np.arange(400.0))
+    >>> found = calibration(LinearRegression(private=False).fit(X, y), X, y, levels=[0.5, 0.9], public=True)
+    >>> found.levels, found.pit.shape, found.reliability is None
+    (array([0.5, 0.9]), (400,), True)
     """
 
     levels: Array

@@ -57,6 +57,15 @@ def plot_forest(
         Which coefficients to draw, by name; all by default.
     ax
         Matplotlib axes; None makes a figure.
+
+    Examples
+    --------
+    >>> from dpsep import LinearRegression
+    >>> X = np.linspace(-1, 1, 200)[:, None]; y = 1 + 2 * X[:, 0] + 0.3 * np.sin(np.arange(200.0))
+    >>> model = LinearRegression(private=False).fit(X, y)
+    >>> axes = plot_forest(model, names=["x0"])
+    >>> axes.get_xlabel()
+    'coefficient'
     """
     rows, noisy = marginals(estimator, level, names)
     ax = new_axes(ax, height=1.5 + 0.34 * len(rows))
@@ -91,6 +100,15 @@ def plot_posterior(estimator: Any, *, names: Sequence[str] | None = None, ax: An
         Which coefficients to draw, by name; all by default.
     ax
         Matplotlib axes; None makes a figure.
+
+    Examples
+    --------
+    >>> from dpsep import LinearRegression
+    >>> X = np.linspace(-1, 1, 200)[:, None]; y = 1 + 2 * X[:, 0] + 0.3 * np.sin(np.arange(200.0))
+    >>> model = LinearRegression(private=False).fit(X, y)
+    >>> axes = plot_posterior(model)
+    >>> len(axes.lines) > 0
+    True
     """
     rows, noisy = marginals(estimator, LEVEL, names)
     ax = new_axes(ax, height=1.4 + 0.55 * len(rows))
@@ -129,6 +147,16 @@ def plot_pit(found: Calibration, bins: int = 10, *, ax: Any = None) -> Any:
         Number of bars.
     ax
         Matplotlib axes; None makes a figure.
+
+    Examples
+    --------
+    >>> from dpsep import LinearRegression
+    >>> X = np.linspace(-1, 1, 200)[:, None]; y = 1 + 2 * X[:, 0] + 0.3 * np.sin(np.arange(200.0))
+    >>> model = LinearRegression(private=False).fit(X, y)
+    >>> from dpsep import calibration
+    >>> axes = plot_pit(calibration(model, X, y, public=True), bins=8)
+    >>> axes.get_xlabel()
+    'PIT value of the target'
     """
     ax = new_axes(ax)
     low, high = binom.ppf([(1 - BAND) / 2, (1 + BAND) / 2], found.rows, 1 / bins) * bins / found.rows
@@ -154,6 +182,16 @@ def plot_coverage(found: Calibration, *, ax: Any = None) -> Any:
         Of `dpsep.report.calibration.calibration`; its levels are marked.
     ax
         Matplotlib axes; None makes a figure.
+
+    Examples
+    --------
+    >>> from dpsep import LinearRegression
+    >>> X = np.linspace(-1, 1, 200)[:, None]; y = 1 + 2 * X[:, 0] + 0.3 * np.sin(np.arange(200.0))
+    >>> model = LinearRegression(private=False).fit(X, y)
+    >>> from dpsep import calibration
+    >>> axes = plot_coverage(calibration(model, X, y, public=True))
+    >>> axes.get_xlabel()
+    'level of the interval'
     """
     ax = new_axes(ax, width=4.6, height=4.4)
     levels = np.linspace(0.0, 1.0, 201)
@@ -182,6 +220,15 @@ def plot_reliability(found: Calibration, *, ax: Any = None) -> Any:
         Of `dpsep.report.calibration.calibration`, of a classifier.
     ax
         Matplotlib axes; None makes a figure.
+
+    Examples
+    --------
+    >>> from dpsep import LogisticRegression, calibration
+    >>> X = np.linspace(-3, 3, 400)[:, None]; y = (X[:, 0] + np.sin(np.arange(400.0)) > 0).astype(int)
+    >>> model = LogisticRegression(private=False).fit(X, y)
+    >>> axes = plot_reliability(calibration(model, X, y, public=True))
+    >>> axes.get_xlabel()
+    'predicted probability'
     """
     bins = found.reliability
     if bins is None:
@@ -245,6 +292,15 @@ def plot_predictive(
         Of the draws that intervals are made of.
     ax
         Matplotlib axes; None makes a figure.
+
+    Examples
+    --------
+    >>> from dpsep import LinearRegression
+    >>> X = np.linspace(-1, 1, 200)[:, None]; y = 1 + 2 * X[:, 0] + 0.3 * np.sin(np.arange(200.0))
+    >>> model = LinearRegression(private=False).fit(X, y)
+    >>> axes = plot_predictive(model, X, y, feature=0, public=True)
+    >>> axes.get_xlabel()
+    'x0'
     """
     if y is None and feature is None:
         raise ValueError("name a feature to draw against, or give y to draw against the observed targets.")

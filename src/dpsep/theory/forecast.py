@@ -78,6 +78,13 @@ class Forecast(NamedTuple):
         Noise of the released precision relative to it; above one, intervals are noise.
     left
         Share of the precision that its clip leaves.
+
+    Examples
+    --------
+    >>> from dpsep import plan
+    >>> forecast = plan("logistic", 20_000, 10, epsilon=1.0).forecast
+    >>> round(forecast.widening, 2), round(forecast.noise_share, 2)
+    (1.13, 0.22)
     """
 
     widening: float

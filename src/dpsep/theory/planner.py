@@ -75,6 +75,12 @@ class Planned:
         Records from which on privacy is nearly free at this epsilon; None where unknown or beyond all reach.
     curve
         Forecasts over epsilon, for the same table.
+
+    Examples
+    --------
+    >>> answer = plan("logistic", 20_000, 10, epsilon=1.0)
+    >>> answer.verdict, answer.settings.steps, answer.found
+    ('good', 16, '')
     """
 
     request: Request
