@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: install demo test lint paper bench audit audit-packages mutation fuzz docs notebooks clean
+.PHONY: install demo test lint paper bench audit audit-packages mutation fuzz docs notebooks gallery clean
 
 install: $(VENV)/.dev
 
@@ -71,6 +71,10 @@ docs: notebooks
 # The tutorials as notebooks with their outputs, below build/notebooks.
 notebooks: $(VENV)/.docs
 	$(BIN)/python tools/docs/execute.py
+
+# The pictures of the gallery, measured anew: about a quarter of an hour of one core.
+gallery: $(VENV)/.docs
+	$(BIN)/python tools/gallery/all.py
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis
