@@ -219,7 +219,7 @@ def test_over_budget_is_a_wrong_call_that_leaves_nothing_behind(tmp_path: Path, 
 def test_a_resume_with_other_settings_is_refused(
     tmp_path: Path, table: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*_: Any) -> None:
+    def fail(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
@@ -229,3 +229,12 @@ def test_a_resume_with_other_settings_is_refused(
     assert "--resume goes on from there" in done.stderr
     assert_refused(fit(table, tmp_path / "run", "--resume", *BOUNDED, epsilon=2.0), "other settings")
     assert fit(table, tmp_path / "run", "--overwrite", *BOUNDED, epsilon=2.0).exit_code == 0
+
+
+def test_a_budget_that_the_planner_calls_weak_is_told_before_it_is_charged(tmp_path: Path) -> None:
+    table = write_csv(tmp_path / "t.csv", some("a b y"))
+    done = fit(table, tmp_path / "small", "--epsilon", 0.1, "--delta", 1e-5, "--quiet", *BOUNDED)
+    assert "the budget is too small for this table" in done.stderr
+    assert "What would help: epsilon" in done.stderr
+    plenty = fit(table, tmp_path / "large", "--epsilon", 50, "--delta", 1e-5, "--quiet", *BOUNDED)
+    assert "the budget is" not in plenty.stderr

@@ -21,6 +21,7 @@ from dpsep.privacy.mechanism import Relation
 from dpsep.shell.errors import CallError
 from dpsep.shell.fitted import plain_words, report
 from dpsep.shell.folder import RunFolder
+from dpsep.shell.forecast import weak_budget
 from dpsep.shell.large import parse_size
 from dpsep.shell.ledger import open_ledger
 from dpsep.shell.metrics import (
@@ -80,7 +81,7 @@ def run(request: Request) -> None:
     folder = RunFolder(request.out)
     with folder.work(resume=request.resume, overwrite=request.overwrite) as needed:
         if not needed:
-            remark(f"{request.out} is finished already; nothing to resume.")
+            remark(f"{request.out} is finished already; nothing to resume.", always=True)
             if request.as_json:
                 print_json({"run": str(request.out), "resumed": False, "finished": True})
             return
@@ -93,6 +94,10 @@ def run(request: Request) -> None:
         ledger = None if request.ledger is None else open_ledger(request.ledger, request.wait)
         check_ledger(ledger, inputs.unit or "record")
         inputs, test = _test_rows(request, inputs, ledger, begun=folder.begun)
+        weak = weak_budget(request, inputs)
+        if weak is not None:
+            leaks.warnings.append(weak)
+            warn(weak)
         estimator = _estimator(request, inputs, folder, ledger)
         _fit(estimator, inputs, request, folder, leaks)
         metrics = _metrics(request, estimator, test, ledger)
@@ -267,7 +272,10 @@ def _fit(estimator: Any, inputs: Inputs, request: Request, folder: RunFolder, le
             ) from error
         except KeyboardInterrupt:
             if folder.begun:
-                remark(f"Stopped. {folder.partial} holds what was released; --resume goes on from there.")
+                remark(
+                    f"Stopped. {folder.partial} holds what was released; --resume goes on from there.",
+                    always=True,
+                )
             raise
     for item in caught:
         if issubclass(item.category, PrivacyLeakWarning):

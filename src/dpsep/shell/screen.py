@@ -79,9 +79,9 @@ def write_json(document: Any, path: Path) -> None:
         remark(f"Wrote {path}.")
 
 
-def remark(message: str) -> None:
-    """Say something that is not the result, unless the call is quiet."""
-    if not _quiet.get():
+def remark(message: str, *, always: bool = False) -> None:
+    """Say something that is not the result; in a quiet call only what must not be missed."""
+    if always or not _quiet.get():
         print(message, file=sys.stderr)
 
 
