@@ -33,9 +33,12 @@ private fits is seeded: they can be drawn again, and none is for release. Every 
 is read from the JSON file that the script writes beside its picture.
 
 `python tools/gallery/all.py` draws everything and writes this page; `python tools/gallery/NAME.py` draws one
-picture, with `--quick` on few records, to see that it works. Adult and power come from `dpsep.data`.
+picture, in the clone's `docs/gallery` (`--out FOLDER`: elsewhere). `--quick --out FOLDER` takes few records,
+to see that it works. Adult and power come from `dpsep.data`.
 
-Colours are those of Okabe and Ito: blue is what the data say, orange what the noise of privacy adds.
+Colours are those of Okabe and Ito: blue is what the data say, orange what the noise of privacy adds. Log
+densities are in nats (natural logarithms); larger is better. A *PIT* value is where a target lies in its
+predictive distribution, between 0 and 1.
 """
 
 
