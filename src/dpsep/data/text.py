@@ -81,7 +81,8 @@ def csv_layout(opened: Open, label: str) -> Layout:
     with _understood(label):
         header.decode("utf-8")
         parsing = _parsing(separator, [])
-        raw = list(pyarrow.csv.open_csv(io.BytesIO(header), _reading(len(header)), parsing).schema.names)
+        # Not by a streaming reader: its thread may still be at work when a wrong call ends the process.
+        raw = list(pyarrow.csv.read_csv(io.BytesIO(header), _reading(len(header)), parsing).column_names)
     names = [name.strip() for name in raw]
     _refuse_nameless([name.encode() for name in names], label)
     refuse_duplicates(names, label)
@@ -231,8 +232,14 @@ def _blocks(opened: Open, label: str, layout: Layout, taken: Sequence[str]) -> I
         null_values=[""],
         include_columns=[raw for raw, _ in pairs] or layout.raw[:1],
     )
-    with opened() as file, _understood(label):
-        for batch in pyarrow.csv.open_csv(file, _reading(), _parsing(layout.separator, ragged), convert):
+    parsing = _parsing(layout.separator, ragged)
+    # A reader that is left open has a thread, which ends the process when that comes to its end.
+    with (
+        opened() as file,
+        _understood(label),
+        pyarrow.csv.open_csv(file, _reading(), parsing, convert) as reader,
+    ):
+        for batch in reader:
             columns = zip(pairs, batch.columns, strict=False)
             yield [pl.Series(name, pl.from_arrow(cells), dtype=pl.String) for (_, name), cells in columns]
     if ragged:
