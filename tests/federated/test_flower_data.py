@@ -22,9 +22,7 @@ def test_the_posterior_is_that_of_one_table_with_the_same_noise(
     table, schema = federate_demo._survey(data, 6000)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PrivacyLeakWarning)  # the seed
-        told = federate_demo._work(
-            tmp_path / "run", table, schema, "server", 1.0, 3, faults=False
-        )
+        told = federate_demo._work(tmp_path / "run", table, schema, "server", 1.0, 3, faults=False)
     assert told.features + 1 == weights
     assert told.difference <= 1e-6
     assert [site["charges"] for site in told.sites] == [1, 1, 1]

@@ -96,7 +96,11 @@ class Path:
         try:
             with one_thread():
                 self._estimates.append(_in_table(table, moments()))
-        except np.linalg.LinAlgError:  # a picture is not worth a run that was charged for
+        except (
+            ArithmeticError,
+            MemoryError,
+            np.linalg.LinAlgError,
+        ):  # a picture is not worth a run that was charged for
             self._estimates = None
 
     def described(self, names: Sequence[str] | None, *, noise_aware: bool = True) -> dict[str, Any]:

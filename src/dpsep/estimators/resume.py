@@ -189,7 +189,8 @@ class KeptGate:
         Where new releases come from, and where they are kept.
     on_step
         Called after every release with the number made and their total. One that has a method ``begin`` is
-        first told what was charged for: the schedule and delta, which are public.
+        first told what was charged: the schedule, delta, epsilon, and how many releases may have been made
+        and not kept; all public.
     """
 
     def __init__(self, gate: Gate, saved: SavedRun, on_step: Callable[[int, int], None] | None) -> None:
@@ -199,7 +200,8 @@ class KeptGate:
         self._on_step = on_step
         begin = getattr(on_step, "begin", None)
         if begin is not None and saved.permit is not None:
-            begin(saved.permit.schedule, saved.permit.delta)
+            permit = saved.permit
+            begin(permit.schedule, permit.delta, permit.epsilon, saved.lost)
 
     @property
     def records(self) -> int:

@@ -42,7 +42,7 @@ class PrivacyStatement:
 
     Examples
     --------
-    >>> how = {"sampling": "full batch", "sigma": 15.5, "steps": 16, "accountant": "exact Gaussian composition"}
+    >>> how = {"sampling": "full batch", "sigma": 15.5, "steps": 16, "accountant": "exact Gaussian"}
     >>> rest = {"unit": "record", "scaling": "declared bounds", "secure": True, "run": "a1"}
     >>> said = PrivacyStatement(1.0, 1e-5, "zero-out", **how, **rest)
     >>> said.sentence()[:66]

@@ -85,8 +85,8 @@ def epsilon_curve(schedule: Schedule, deltas: ArrayLike) -> NDArray[np.float64]:
     Returns
     -------
     array
-        In the order of ``deltas``, never rising with delta. Infinite where the accountant gives no figure:
-        loss distributions do not reach deltas near the rounding of doubles.
+        In the order of ``deltas``, never rising with delta. Infinite where the accountant gives no figure
+        (loss distributions do not reach deltas near the rounding of doubles), or none in time.
 
     Examples
     --------
@@ -101,7 +101,7 @@ def epsilon_curve(schedule: Schedule, deltas: ArrayLike) -> NDArray[np.float64]:
     epsilons = np.full(wanted.size, math.inf)
     late, least = time.monotonic() + _PATIENCE, math.inf
     for place in np.argsort(wanted, kind="stable"):  # a smaller delta's epsilon is a bound for a larger's
-        if math.isinf(least) or time.monotonic() < late:
+        if time.monotonic() < late:
             least = min(least, _epsilon(schedule, float(wanted[place])))
         epsilons[place] = least
     return epsilons
@@ -122,8 +122,9 @@ def over_releases(schedule: Schedule, delta: float, points: int = 40) -> list[tu
     Returns
     -------
     list of (releases, epsilon)
-        Rising in both; the last is the whole schedule. Every release has a point where they are few; else
-        the end of each part has one, and the others lie so that epsilon rises about evenly.
+        Rising in both; the last is the whole schedule (`AccountingRefused` is raised where that has no
+        figure). Every release has a point where they are few; else the end of each part has one, and the
+        others lie so that epsilon rises about evenly.
 
     Examples
     --------
@@ -204,10 +205,10 @@ def _rising(
 
 def _epsilon(schedule: Schedule, delta: float, tolerance: float = TOLERANCE) -> float:
     """Return a schedule's epsilon; infinite where the accountant gives no figure."""
-    if any(isinstance(part.sampling, FixedSizeSampling) for part in schedule.parts):
-        curves = [_one_release(replace(part, steps=1)) * part.releases for part in schedule.parts]
-        return rdp_to_epsilon(np.sum(curves, axis=0), delta)
     try:
+        if any(isinstance(part.sampling, FixedSizeSampling) for part in schedule.parts):
+            curves = [_one_release(replace(part, steps=1)) * part.releases for part in schedule.parts]
+            return rdp_to_epsilon(np.sum(curves, axis=0), delta)
         return schedule.epsilon(delta, tolerance)
     except AccountingRefused:
         return math.inf

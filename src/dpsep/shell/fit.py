@@ -16,12 +16,13 @@ import dpsep
 from dpsep.estimators.store import save
 from dpsep.privacy.checkpoint import CheckpointError, WriteError
 from dpsep.privacy.leaks import PrivacyLeakWarning
-from dpsep.privacy.ledger import Ledger, OverBudget
+from dpsep.privacy.ledger import Ledger
 from dpsep.privacy.mechanism import Relation
 from dpsep.shell.errors import CallError
 from dpsep.shell.fitted import plain_words, report
 from dpsep.shell.folder import RunFolder
 from dpsep.shell.forecast import weak_budget
+from dpsep.shell.kept_metrics import kept_metrics
 from dpsep.shell.large import parse_size
 from dpsep.shell.ledger import open_ledger
 from dpsep.shell.metrics import (
@@ -100,7 +101,7 @@ def run(request: Request) -> None:
             warn(weak)
         estimator = _estimator(request, inputs, folder, ledger)
         _fit(estimator, inputs, request, folder, leaks)
-        metrics = _metrics(request, estimator, test, ledger)
+        metrics = _metrics(request, estimator, test, ledger, folder)
         _store(estimator, inputs, folder, request, metrics)
     report(estimator, inputs, request, leaks, metrics)
 
@@ -162,19 +163,22 @@ def _test_rows(
     return hold_out(inputs, 0.2 if request.holdout is None else request.holdout)
 
 
-def _metrics(request: Request, estimator: Any, test: Inputs | None, ledger: Ledger | None) -> Metrics | None:
+def _metrics(
+    request: Request, estimator: Any, test: Inputs | None, ledger: Ledger | None, folder: RunFolder
+) -> Metrics | None:
     if test is None:
         return None
-    try:
-        with progress("scoring", hidden=request.as_json):
-            if request.metrics_epsilon is None:
-                return public_metrics(estimator, test)
-            return private_metrics(
-                estimator, test, request.metrics_epsilon, request.delta, request.relation, ledger
-            )
-    except OverBudget as error:  # another process has spent what was there when the fit began
-        warn(f"no metrics: {error}")
-        return None
+    with progress("scoring", hidden=request.as_json):
+        if request.metrics_epsilon is None:
+            return public_metrics(estimator, test)
+        return kept_metrics(
+            folder.metrics,
+            request.metrics_epsilon,
+            request.delta,
+            lambda: private_metrics(
+                estimator, test, request.metrics_epsilon or 0.0, request.delta, request.relation, ledger
+            ),
+        )
 
 
 def _hidden(text: str) -> tuple[int, ...]:
@@ -262,7 +266,7 @@ def _fit(estimator: Any, inputs: Inputs, request: Request, folder: RunFolder, le
         for category in (PrivacyLeakWarning, WeakBudgetWarning):
             warnings.simplefilter("always", category)
         try:
-            spending = Spending(request.epsilon)
+            spending = Spending()
             with progress("fitting", hidden=request.as_json, note=spending.words) as spending.report:
                 estimator.fit(inputs.features, inputs.target, on_step=spending, **by_group)
         except CheckpointError as error:

@@ -44,6 +44,11 @@ class RunFolder:
         return self.partial / "checkpoint"
 
     @property
+    def metrics(self) -> Path:
+        """Where the metrics of held-out rows are kept until the run is finished."""
+        return self.partial / "held-out.json"
+
+    @property
     def begun(self) -> bool:
         """Whether releases (or the charge for them) may have been kept."""
         return Checkpoint(self.checkpoint).path.exists()

@@ -72,11 +72,13 @@ class Metrics(NamedTuple):
         if self.privacy is None or fit is None:
             return f"Its {what} were computed on another table, declared public."
         epsilon, delta = self.privacy["epsilon"], self.privacy["delta"]
+        times = self.privacy.get("releases", 1)
+        again = "" if times == 1 else f" The run died on the way: {times} such sums are counted."
         return (
             f"Its {what} come from one noisy sum over {self.privacy['rows']} held-out records, which is "
             f"({epsilon:.4g}, {delta:.4g})-differentially private for each of them ({fit.relation}); with "
             f"the fit it counts as ({fit.epsilon + epsilon:.4g}, {fit.delta + delta:.4g}), the sum of both. "
-            "Scores beyond their public ranges were clamped."
+            f"Scores beyond their public ranges were clamped.{again}"
         )
 
     def rows(self) -> list[tuple[str, str, str]]:
