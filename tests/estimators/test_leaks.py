@@ -8,6 +8,7 @@ pipeline or a search, for one of each kind of target.
 # pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportCallIssue=false
 
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -315,3 +316,11 @@ def test_frames_of_scikit_learn_that_neither_learn_nor_repeat_are_nothing_to_tel
     seen = []
     FunctionTransformer(lambda cells: seen.append(upstream()), check_inverse=False).fit(X).transform(X)
     assert seen == [((), (), None, None, None)]
+
+
+def test_classes_of_another_type_than_the_target_are_refused_before_the_charge(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "study.db", epsilon=1, delta=1e-2)
+    model = LogisticRegression(1.0, 1e-3, bounds=(-1, 1), classes=["no", "yes"], ledger=ledger)
+    with pytest.raises(ValueError, match="the target holds numbers and the declared classes are texts"):
+        model.fit(np.zeros((50, 2)), np.arange(50) % 2)
+    assert ledger.spent().epsilon == 0

@@ -187,7 +187,10 @@ def declared_scaling(bounds: Any, columns: int, what: str) -> Scaling:
             f"bounds of {what} must be a pair (low, high), each a number or {columns} numbers."
         ) from None
     if not (np.isfinite(low).all() and np.isfinite(high).all() and (low <= high).all()):
-        raise ValueError(f"bounds of {what} must be finite, with low <= high in every column.")
+        raise ValueError(
+            f"bounds of {what} must be finite, with low <= high in every column: all lows first, then all "
+            "highs, as in ([0, 18], [1, 90]) for two columns; not a pair for each column."
+        )
     return within(low, high)
 
 
@@ -214,6 +217,7 @@ def declared_classes(classes: Any, y: Any, *, private: bool, strict: bool) -> ND
             _check_labels(y)
     else:
         values = np.asarray(list(classes))
+        _check_kinds(values, y)
         coder = label_coder()
         if coder is not None and set(values.tolist()) != {0, 1}:
             raise ValueError(
@@ -227,6 +231,18 @@ def declared_classes(classes: Any, y: Any, *, private: bool, strict: bool) -> ND
             f"{len(values)} {found}."
         )
     return values
+
+
+def _check_kinds(classes: NDArray[Any], y: Any) -> None:
+    """Refuse texts for a target of numbers, and the reverse: no record would count. Types are public."""
+    kind = getattr(getattr(_column(y), "dtype", None), "kind", "O")
+    given = "numbers" if kind in "biuf" else "texts" if kind == "U" else None
+    declared = "numbers" if classes.dtype.kind in "biuf" else "texts" if classes.dtype.kind == "U" else None
+    if given is not None and declared is not None and given != declared:
+        raise ValueError(
+            f"the target holds {given} and the declared classes are {declared}, so that none would ever "
+            "occur; declare them as they stand in the table, such as classes=[0, 1] or ['no', 'yes']."
+        )
 
 
 def declared_labels(classes: Any) -> NDArray[Any]:
