@@ -100,8 +100,9 @@ def epsilon_curve(schedule: Schedule, deltas: ArrayLike) -> NDArray[np.float64]:
         raise ValueError("deltas must be a list of numbers strictly between 0 and 1.")
     epsilons = np.full(wanted.size, math.inf)
     late, least = time.monotonic() + _PATIENCE, math.inf
-    for place in np.argsort(wanted, kind="stable"):  # a smaller delta's epsilon is a bound for a larger's
-        if time.monotonic() < late:
+    for number, place in enumerate(np.argsort(wanted, kind="stable")):
+        # A smaller delta's epsilon is a bound for a larger's.
+        if number == 0 or time.monotonic() < late:
             least = min(least, _epsilon(schedule, float(wanted[place])))
         epsilons[place] = least
     return epsilons

@@ -23,7 +23,7 @@ class Spending:
     >>> from dpsep.privacy.mechanism import Mechanism
     >>> from dpsep.privacy.sampling import FullBatch
     >>> spending = Spending()
-    >>> schedule = Schedule((Mechanism(FullBatch(), "zero-out", 100, 37.3, 1000),))
+    >>> schedule = Schedule((Mechanism(FullBatch(), "zero-out", 100, 37.4, 1000),))
     >>> spending.begin(schedule, 1e-5, schedule.epsilon(1e-5), lost=0)
     >>> spending.words(25), spending.words(100)
     ('0.47 of epsilon 1 released', '1 of epsilon 1 released')
