@@ -112,7 +112,10 @@ def test_a_prefix_has_the_first_releases_and_no_others(schedule: Schedule) -> No
 
 
 @each
-def test_a_live_view_never_shows_less_than_the_truth_nor_more_than_the_whole(schedule: Schedule) -> None:
+def test_a_live_view_never_shows_less_than_the_truth_nor_more_than_the_whole(
+    schedule: Schedule, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(curve, "_LIVE_PATIENCE", 60.0)  # a busy machine gets looser figures, not wrong ones
     spent, last = spent_so_far(schedule, DELTA), schedule.parts[-1].steps
     before = sum(one.steps for one in schedule.parts) - last
     whole = schedule.epsilon(DELTA)
