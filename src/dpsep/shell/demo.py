@@ -239,7 +239,8 @@ def _print(answers: Sequence[dict[str, Any]], records: int, epsilon: float) -> N
         say()
     say("Noise: the share of the private posterior's variance that privacy adds. The intervals cover the")
     say(
-        "noise, not what clipping may shift: counts far from the rest pull less than they do without privacy."
+        "noise, not what clipping may shift: counts far from the rest pull less than they do without privacy,"
     )
+    say("and so do records of small groups, such as poor health: its coefficient may be off by more.")
     say("A person's years are separate records here: what is guaranteed is a record's privacy.")
     say()
