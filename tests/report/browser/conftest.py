@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from dpsep.cli import app
 from dpsep.report.page import write_report
 
 from ..page.runs import run_folder
@@ -33,6 +35,18 @@ def browser() -> Iterator[Any]:
         started = driver.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
         yield started
         started.close()
+
+
+@pytest.fixture(scope="session")
+def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the page of a run whose first column reaches further than one, so that effects can be scaled."""
+    table = run_folder("linear", tmp_path_factory.mktemp).parent / "table.csv"
+    place = tmp_path_factory.mktemp("wide")
+    bounds = ("--bounds", "a=-4:4", "--bounds", "b=-1:1", "--bounds", "y=-4:4")
+    words = ("fit", table, "--target", "y", *bounds, "--epsilon", "3", "--out", place / "run", "--quiet")
+    done = CliRunner().invoke(app, [str(word) for word in words])
+    assert done.exit_code == 0, done.output
+    return write_report(place / "run", place / "report.html")
 
 
 @pytest.fixture(scope="session")

@@ -141,6 +141,58 @@ def test_the_forest_sorts_filters_and_shows_the_prior(browser: Any, report: Repo
         assert page.evaluate("getComputedStyle(document.querySelector('#forest .prior')).display") != "none"
 
 
+def test_scaled_effects_change_numbers_tips_and_marks_and_come_back(browser: Any, wide: Path) -> None:
+    """Column a is declared from -4 to 4, so its reach is 4."""
+    cells = "Array.from(document.querySelectorAll('#forest .mean')).map((one) => one.textContent)"
+    tip = "document.querySelector('#forest tbody tr:nth-child(2) circle').dataset.tip"
+    with opened(browser, wide) as page:
+        before, said = page.evaluate(cells), page.evaluate(tip)
+        page.check("#fig-forest [data-scaled]")
+        after = page.evaluate(cells)
+        assert (after[0], after[2]) == (before[0], before[2])
+        assert _value(after[1]) == pytest.approx(4 * _value(before[1]), rel=2e-3)
+        assert page.evaluate(tip).startswith(f"a: {after[1]}, 90 % interval")
+        assert "reach" in page.inner_text("#fig-forest .axis-words")
+        page.uncheck("#fig-forest [data-scaled]")
+        assert (page.evaluate(cells), page.evaluate(tip)) == (before, said)
+
+
+def _value(text: str) -> float:
+    return float(text.replace("−", "-"))
+
+
+def test_bars_that_are_cut_off_have_arrows_in_every_view(browser: Any, wide: Path) -> None:
+    """The intercept's prior is ten times as wide as the others, and does not fit any axis."""
+    ends = """(() => {
+      const bar = document.querySelectorAll("#forest line.prior")[ROW];
+      return [parseFloat(bar.getAttribute("x1")) < 0, parseFloat(bar.getAttribute("x2")) > 100];
+    })()"""
+    arrows = "document.querySelectorAll('#forest .inside')[ROW].querySelectorAll('.of-prior').length"
+    with opened(browser, wide) as page:
+        assert page.locator("#forest .of-prior:visible").count() == 0
+        for boxes in ([], ["prior"], ["prior", "scaled"]):
+            for name in boxes:
+                page.check(f"#fig-forest [data-{'scaled' if name == 'scaled' else 'show=prior'}]")
+            for row in range(3):
+                cut = page.evaluate(ends.replace("ROW", str(row)))
+                if boxes:
+                    assert page.evaluate(arrows.replace("ROW", str(row))) == sum(cut)
+                    assert sum(cut) == (2 if row == 0 else 0)
+
+
+def test_the_odds_fit_a_narrow_screen_and_wider_tables_say_that_they_go_on(
+    browser: Any, report: Reports
+) -> None:
+    with opened(browser, report("linear"), 360) as page:
+        odds = page.locator(".scroll:has(.odds)")
+        assert odds.count() == 1
+        assert odds.evaluate("(box) => box.scrollWidth - box.clientWidth") <= 0
+        files = page.locator("#files .scroll").first
+        assert files.evaluate("(box) => box.scrollWidth > box.clientWidth")
+        assert "scroll sideways" in files.evaluate("(box) => getComputedStyle(box, '::before').content")
+        assert "scroll sideways" not in odds.evaluate("(box) => getComputedStyle(box, '::before').content")
+
+
 def test_the_theme_button_changes_the_paper(browser: Any, report: Reports) -> None:
     with opened(browser, report("linear"), color_scheme="light") as page:
         colour = "getComputedStyle(document.body).backgroundColor"

@@ -3,6 +3,7 @@
 import json
 import os
 import tempfile
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dpsep.report.page import files, render
+from dpsep.privacy.checkpoint import WriteError
+from dpsep.report.page import files, render, write_report
 
 from .checks import Page, check_page, says_nothing_of_privacy
+from .forged import put, restated
 from .runs import changed, copied, seal
 
 Runs = Callable[[str], Path]
@@ -43,12 +46,9 @@ def test_names_of_columns_and_folders_are_shown_and_never_obeyed(
     text = (folder / "summary.csv").read_text("utf-8")
     quoted = '"' + name.encode("utf-8", "replace").decode().replace('"', '""') + '"'
     (folder / "summary.csv").write_text(text.replace("\na,", f"\n{quoted},"), "utf-8")
+    restated(folder, put(leaks=[name]))
+    # A parameter that no estimator has: the posterior's own summary is out of reach, and the file's is shown.
     changed(folder, "posterior.json", lambda content: content["parameters"].update({name[:200]: name}))
-
-    def poison(privacy: dict[str, Any]) -> None:
-        privacy["leaks"] = [name]
-
-    changed(folder, "privacy.json", poison)
     page = check_page(render(folder, title=name))
     assert _scripts(page) == 1
     assert not any("\u202e" in text for text in page.text)
@@ -72,7 +72,7 @@ def test_numbers_that_are_none_or_too_large_do_not_break_a_picture(copy: Runs, c
     name = lines[1].split(",")[0]
     lines[1] = ",".join([name, *[cell] * (len(lines[0].split(",")) - 1)])
     (folder / "summary.csv").write_text("\n".join(lines) + "\n")
-    seal(folder)
+    changed(folder, "posterior.json", lambda content: content["learned"].pop("posterior_") and None)
     page = check_page(render(folder))
     assert "could not be read" not in page.words
     for _, attributes in page.elements:
@@ -113,6 +113,85 @@ def test_a_file_that_is_too_large_is_refused_in_a_sentence(
     monkeypatch.setattr(files, "LARGEST", 1000)
     page = check_page(render(folder))
     assert "so it was not read" in page.words
+    assert says_nothing_of_privacy(page)
+
+
+def test_a_link_in_the_reports_place_is_replaced_and_never_written_through(
+    copy: Runs, tmp_path: Path
+) -> None:
+    folder, victim = copy("linear"), tmp_path / "precious.txt"
+    victim.write_text("precious")
+    for out in (None, tmp_path / "out.html"):
+        target = folder / "report.html" if out is None else out
+        for aim in (victim, tmp_path / "nowhere", tmp_path):
+            target.unlink(missing_ok=True)
+            target.symlink_to(aim)
+            assert write_report(folder, out) == target
+            assert not target.is_symlink()
+            assert "PRIVATE" in target.read_text("utf-8")
+    assert victim.read_text() == "precious"
+    assert not (tmp_path / "nowhere").exists()
+    assert not list(tmp_path.rglob("*.tmp"))
+
+
+def test_a_folder_or_a_pipe_in_the_reports_place_is_refused_in_words(copy: Runs, tmp_path: Path) -> None:
+    folder = copy("linear")
+    os.mkfifo(tmp_path / "pipe")
+    for out in (tmp_path, tmp_path / "pipe", "."):
+        with pytest.raises(WriteError, match="is not a regular file"):
+            write_report(folder, out)
+    (tmp_path / "file").touch()
+    for place in ("missing", "file"):
+        with pytest.raises(WriteError, match=rf"{place}/x\.html"):
+            write_report(folder, tmp_path / place / "x.html")
+    assert (tmp_path / "pipe").is_fifo()
+
+
+def test_no_name_makes_a_line_of_its_own_or_a_text_without_end(copy: Runs) -> None:
+    folder = copy("linear")
+    text = (folder / "summary.csv").read_text("utf-8")
+    line = "ssh-ed25519 AAAA evil"
+    key = f"a\n{line}\n\tb"
+    (folder / "summary.csv").write_text(
+        text.replace("\na,", f'\n"{key}",').replace("\nb,", f"\n{'y' * 900},")
+    )
+    restated(folder, put(leaks=[key]))
+    changed(folder, "posterior.json", lambda content: content["parameters"].update({key: key, "z" * 900: 1}))
+    made = render(folder, title=key)
+    assert line in made
+    assert not any(one.strip().startswith("ssh-") for one in made.splitlines())
+    assert "y" * 30 in made
+    assert "y" * 301 not in made
+    assert "z" * 301 not in made
+
+
+def test_numbers_of_columns_without_end_are_not_counted_to(copy: Runs) -> None:
+    for kind in ("linear", "mixture"):
+        folder = copy(kind)
+
+        def forge(content: Any) -> None:
+            content["learned"].pop("feature_names_in_")
+            content["learned"]["n_features_in_"] = 10**10
+
+        changed(folder, "posterior.json", forge)
+        check_page(render(folder))
+
+
+def test_files_that_a_report_does_not_use_are_not_kept(copy: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = copy("linear")
+    for place in range(20):
+        (folder / f"f{place}").write_bytes(bytes(2**21))
+    seal(folder)
+    tracemalloc.start()
+    found = files.read_folder(folder, ("posterior.json",))
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert found.trouble == ()
+    assert set(found.contents) == {"posterior.json"}
+    assert most < 8 * 2**20
+    monkeypatch.setattr(files, "MOST_BYTES", 2**23)
+    page = check_page(render(folder))
+    assert "was not read: the folder's files have more than 8 MB in all." in page.words
     assert says_nothing_of_privacy(page)
 
 

@@ -14,6 +14,7 @@ from dpsep.privacy.ledger import Ledger
 from dpsep.report.page import render, write_report
 
 from .checks import check_page, says_nothing_of_privacy
+from .forged import drop, put, restated
 from .runs import changed, seal, wide_summary
 
 Runs = Callable[[str], Path]
@@ -101,8 +102,7 @@ def test_a_missing_file_takes_the_statement(copy: Runs, name: str) -> None:
 
 def test_a_statement_below_its_schedule_is_said_loudly(copy: Runs) -> None:
     folder = copy("linear")
-    changed(folder, "privacy.json", lambda privacy: privacy.update(epsilon=1.0))
-    changed(folder, "posterior.json", lambda it: it["learned"]["privacy_"]["statement"].update(epsilon=1.0))
+    restated(folder, put(epsilon=1.0))
     page = check_page(render(folder))
     assert "THE STATEMENT AND THE SCHEDULE DISAGREE" in page.words
     assert says_nothing_of_privacy(page)
@@ -123,7 +123,7 @@ def test_a_statement_put_into_an_open_run_is_not_believed(copy: Runs, whole: Run
 
 def test_an_older_run_without_schedule_and_path_is_private_and_says_what_is_missing(copy: Runs) -> None:
     folder = copy("linear")
-    changed(folder, "privacy.json", lambda privacy: privacy.pop("schedule") and None)
+    restated(folder, drop("schedule"))
     changed(folder, "posterior.json", lambda content: content["learned"].pop("path_") and None)
     page = check_page(render(folder))
     assert "PRIVATE, (ε = 3" in page.words
@@ -133,7 +133,7 @@ def test_an_older_run_without_schedule_and_path_is_private_and_says_what_is_miss
 
 def test_a_seeded_run_is_stamped_not_for_release(copy: Runs) -> None:
     folder = copy("linear")
-    changed(folder, "privacy.json", lambda privacy: privacy.update(secure=False))
+    restated(folder, put(secure=False))
     assert "NOT FOR RELEASE" in check_page(render(folder)).words
 
 
@@ -167,10 +167,61 @@ def test_an_audit_is_drawn_and_a_broken_claim_is_counted(whole: Runs, tmp_path: 
     assert "1 of 2 claims were broken" in page.words
 
 
+def test_a_claim_is_broken_by_what_was_proved_whatever_the_row_says_of_itself(
+    whole: Runs, tmp_path: Path
+) -> None:
+    marks = []
+    for proved, words in ((0.5, "No claim was broken"), (3.0, "1 of 1 claims were broken")):
+        rows = [{"target": "linear", "claimed": 1.0, "lower_bound": proved, "caught": False}]
+        (tmp_path / "audit.json").write_text(json.dumps(rows))
+        page = check_page(render(whole("linear"), audit=tmp_path / "audit.json"))
+        assert words in page.words
+        marks.append(sum("dot-caught" in str(found.get("class")) for _, found in page.elements))
+    assert marks[1] == marks[0] + 1  # the others are the legend's
+
+
+def test_runs_of_other_models_are_neither_laid_over_nor_compared(whole: Runs) -> None:
+    page = check_page(render(whole("linear"), beside=[whole("logistic"), whole("weaker")]))
+    assert "distance to weaker" in page.words
+    assert "distance to logistic" not in page.words
+    assert "Run logistic is of another model" in page.words
+    alone = check_page(render(whole("linear"), beside=[whole("logistic")]))
+    drawn = [str(found.get("class")) for _, found in alone.elements]
+    assert any("run0" in one for one in drawn)
+    assert not any("run1" in one for one in drawn)
+
+
+def test_a_summary_that_is_not_the_posteriors_is_said_and_not_shown(copy: Runs) -> None:
+    for kind in ("linear", "mixture", "network"):
+        folder = copy(kind)
+        assert "summary.csv is not" not in check_page(render(folder)).words
+        lines = (folder / "summary.csv").read_text("utf-8").splitlines()
+        cells = lines[1].split(",")
+        cells[-1] = "0.98765432"
+        (folder / "summary.csv").write_text(
+            "\n".join([lines[0], ",".join(cells), *lines[2:]]) + "\n", "utf-8"
+        )
+        seal(folder)
+        text = render(folder)
+        assert "summary.csv is not the summary of the posterior" in check_page(text).words
+        assert "0.9877" not in text
+
+
+def test_a_summary_without_some_rows_is_not_the_posteriors(copy: Runs) -> None:
+    folder = copy("linear")
+    lines = (folder / "summary.csv").read_text("utf-8").splitlines()
+    (folder / "summary.csv").write_text("\n".join(lines[:2]) + "\n", "utf-8")
+    seal(folder)
+    page = check_page(render(folder))
+    assert "summary.csv is not the summary of the posterior" in page.words
+    assert sum(name == "tr" and "data-order" in found for name, found in page.elements) == 3
+
+
 def test_many_coefficients_are_capped_and_the_page_stays_small(copy: Runs) -> None:
     folder = copy("linear")
     (folder / "summary.csv").write_text(wide_summary(100_000))
-    seal(folder)
+    # No posterior of this size is stored here: one that cannot be summarised leaves the file as it is.
+    changed(folder, "posterior.json", lambda content: content["learned"].pop("posterior_") and None)
     text = render(folder)
     page = check_page(text)
     assert "Of 100,000 coefficients the 400 largest are drawn" in page.words

@@ -20,7 +20,7 @@ from dpsep.report.page.files import Absent, read_plain
 from dpsep.report.page.markup import Markup, clean, number, percent, tag
 from dpsep.report.page.priors import priors
 from dpsep.report.page.svg import Axis, axis_of, log_axis
-from dpsep.report.page.words import chance_after, odds, one_in
+from dpsep.report.page.words import chance_after, number_up, odds, one_in, percent_up
 
 Runs = Callable[[str], Path]
 
@@ -29,7 +29,7 @@ def test_text_is_escaped_and_markup_is_not() -> None:
     assert tag("p", "<b>", Markup("<i></i>"), title='"') == '<p title="&quot;">&lt;b&gt;<i></i></p>'
     assert tag("input", checked=True, disabled=False, value=None) == "<input checked>"
     assert clean("a\u2066b\x00c\ud800") == "a\ufffdb\ufffdc\ufffd"
-    assert clean("👩‍👧 é\n") == "👩‍👧 é\n"
+    assert clean("👩‍👧 é\n\tb") == "👩‍👧 é  b"
 
 
 def test_numbers_are_written_for_readers() -> None:
@@ -86,6 +86,44 @@ def test_small_chances_are_never_understated() -> None:
     for chance in (3.7e-6, 1e-5, 1 / 3, 9.99e-7, 1.2345e-9):
         words = one_in(chance).removeprefix("1 in ").replace(",", "")
         assert 1 / float(words) >= chance * (1 - 1e-9)
+
+
+def test_bounds_are_never_shown_smaller_than_they_are() -> None:
+    for value in (
+        1.46512,
+        2.000001,
+        math.e,
+        1.00049,
+        9.9991,
+        123456.7,
+        1.2345e-9,
+        7.0,
+        3.0000000001,
+        0.1 + 0.2,
+    ):
+        for digits in (2, 3, 4):
+            shown = float(number_up(value, digits).replace("−", "-"))
+            assert value * (1 - 2e-9) <= shown <= value * (1 + 10.0 ** (1 - digits)) + 1e-9
+    assert [number_up(value) for value in (3.0, 0.999999999999999, math.inf, 0.0)] == ["3", "1", "∞", "0"]
+    for value in (0.7311, 0.5, 0.02672, 0.0994, 0.09951, 1e-6, 0.99999):
+        shown = float(percent_up(value).removesuffix(" %").replace("−", "-"))
+        assert (
+            100 * value * (1 - 3e-9) <= shown <= min(100 * value * 1.1 + 1e-9, 100.0)
+            or shown - 100 * value < 1
+        )
+    assert [percent_up(value) for value in (0.0, 1.0)] == ["0 %", "100 %"]
+
+
+def test_claims_are_of_the_unit_and_of_no_person() -> None:
+    for unit, start in (
+        ("record", "This record "),
+        ("group", "The rows of this group "),
+        ("x" * 500, "This x"),
+    ):
+        for relation in ("zero-out", "replace-one"):
+            for one in odds(1.0, 1e-6, relation, unit):
+                assert one.claim.startswith(start)
+                assert len(one.claim) < 100
 
 
 def _saved(model: LinearRegression | LogisticRegression, X: np.ndarray, y: np.ndarray, place: Path) -> Path:

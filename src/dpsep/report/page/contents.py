@@ -7,10 +7,14 @@ it is `Absent`. Values are unpacked by the closed lists of `dpsep.estimators.pac
 import csv
 import io
 import math
+import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from dpsep.data import Schema, SchemaError
+from dpsep.estimators import store
 from dpsep.estimators.packed import unpack
 from dpsep.report.page.files import Absent, File, read_folder, read_json
 
@@ -18,6 +22,8 @@ __all__ = ["KIND_WORDS", "Run", "Value", "kind_of", "learned", "parameters", "re
 
 MOST_ROWS = 200_000
 """Rows of a summary that are read."""
+LONGEST_NAME = 300
+"""Characters of a name that are kept."""
 _FILES = ("posterior.json", "privacy.json", "schema.toml", "summary.csv", "metrics.json")
 _NUMBERS = ("mean", "sd", "low", "high", "noise_share", "width_without_noise", "size", "width", "weights")
 
@@ -55,6 +61,9 @@ class Run(NamedTuple):
         The summary's rows.
     schema
         The declared structure.
+    doubt
+        What is to be said of the rows: that summary.csv is not the posterior's, or could not be compared with
+        it; empty where it was and is.
     """
 
     name: str
@@ -65,6 +74,7 @@ class Run(NamedTuple):
     metrics: Value | Absent
     rows: list[Value] | Absent
     schema: Schema | Absent
+    doubt: str = ""
 
 
 def read_run(folder: Path) -> Run:
@@ -72,6 +82,7 @@ def read_run(folder: Path) -> Run:
     found = read_folder(folder, _FILES)
     contents = found.contents
     posterior = _document(contents["posterior.json"], "posterior.json")
+    rows, doubt = _rows(contents["summary.csv"], posterior)
     return Run(
         name=folder.resolve().name or "run",
         files=found.files,
@@ -79,8 +90,9 @@ def read_run(folder: Path) -> Run:
         posterior=posterior,
         privacy=_document(contents["privacy.json"], "privacy.json"),
         metrics=_document(contents["metrics.json"], "metrics.json"),
-        rows=_rows(contents["summary.csv"], posterior),
+        rows=rows,
         schema=_schema(contents["schema.toml"]),
+        doubt=doubt,
     )
 
 
@@ -113,7 +125,7 @@ def _unpacked(run: Run, part: str, only: str | None = None) -> Value:
         if only is not None and name != only:
             continue
         try:
-            found[name] = unpack(value)
+            found[name[:LONGEST_NAME]] = unpack(value)
         except Exception:  # whatever a stranger's text does to a converter
             continue
     return found
@@ -135,34 +147,77 @@ def _schema(content: bytes | Absent) -> Schema | Absent:
         return Absent("schema.toml is no schema that can be read.")
 
 
-def _rows(content: bytes | Absent, posterior: Value | Absent) -> list[Value] | Absent:
-    """Rows of summary.csv, or where a run was saved from Python, of the posterior itself."""
-    if not isinstance(content, Absent):
-        try:
-            lines = csv.DictReader(io.StringIO(content.decode("utf-8"), newline=""))
-            rows = [_row(line) for _, line in zip(range(MOST_ROWS), lines, strict=False)]
-        except (csv.Error, UnicodeDecodeError, ValueError):
-            rows = []
-        return rows or Absent("summary.csv holds no rows that can be read.")
-    if isinstance(posterior, Absent) or "not match" in content.why:
-        return content
+def _rows(content: bytes | Absent, posterior: Value | Absent) -> tuple[list[Value] | Absent, str]:
+    """Return rows to show, and what is to be said of them.
+
+    The posterior is what a statement is about, so that its own rows count where summary.csv has others.
+    """
+    own = _own_rows(posterior)
+    if isinstance(content, Absent):
+        if isinstance(posterior, Absent) or "not match" in content.why:
+            return content, ""
+        return own, ""
     try:
-        stored = posterior["learned"]
-        names = unpack(stored["feature_names_in_"]) if "feature_names_in_" in stored else None
-        by_column = {} if posterior["estimator"] != "GaussianMixture" or names is None else {"names": names}
-        return [dict(row) for row in unpack(stored["posterior_"]).summary(0.9, **by_column)]
+        lines = csv.DictReader(io.StringIO(content.decode("utf-8"), newline=""))
+        rows = [_row(line) for _, line in zip(range(MOST_ROWS), lines, strict=False)]
+    except (csv.Error, UnicodeDecodeError, ValueError):
+        rows = []
+    if isinstance(own, Absent):
+        doubt = "summary.csv could not be compared with the posterior: it is shown as it is."
+        return (rows, doubt) if rows else (Absent("summary.csv holds no rows that can be read."), "")
+    if len(rows) == len(own) and all(map(_is_same, rows, own)):
+        return rows, ""
+    return own, "summary.csv is not the summary of the posterior in this folder: the posterior's is shown."
+
+
+def _own_rows(posterior: Value | Absent) -> list[Value] | Absent:
+    """Return the summary that the stored estimator itself gives."""
+    if isinstance(posterior, Absent):
+        return posterior
+    try:
+        kind = store.KINDS[posterior["estimator"]]
+        given = {name: unpack(value) for name, value in posterior["parameters"].items()}
+        estimator: Any = kind(**{name: given[name] for name in given.keys() - {*store._LEFT_OUT}})
+        for name, value in posterior["learned"].items():
+            if store._is_learned(name):
+                setattr(estimator, name, unpack(value))
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
+            if (
+                kind is store.GaussianMixture
+            ):  # by as many names as there are columns, whatever is said of them
+                count = np.shape(estimator.posterior_.means)[1]
+                names = getattr(estimator, "feature_names_in_", [f"x{place}" for place in range(count)])
+                found = estimator.posterior_.summary(0.9, [str(name) for name in names])
+            else:
+                found = estimator.summary()
+        return [_row(row) for row in found] or Absent("The posterior has nothing to summarise.")
     except Exception:  # whatever a stranger's text does to a converter
         return Absent("The posterior cannot be summarised: it is not as a fit writes it.")
 
 
+def _is_same(shown: Value, own: Value) -> bool:
+    """Whether a row of summary.csv is the posterior's, but for what machines differ in."""
+    if shown.keys() != own.keys():
+        return False
+    near = 1e-6 * abs(own.get("sd", 0.0))
+    return all(
+        math.isclose(shown[key], own[key], rel_tol=1e-6, abs_tol=near)
+        or (math.isnan(shown[key]) and math.isnan(own[key]))
+        if key in _NUMBERS
+        else shown[key] == own[key]
+        for key in own
+    )
+
+
 def _row(line: Value) -> Value:
-    """Numbers as numbers, NaN where they are none; all else as text."""
+    """Numbers as numbers, NaN where they are none; all else as text of bounded length."""
     row: Value = {}
     for key, cell in line.items():
         if key in _NUMBERS:
             row[key] = _number(cell)
-        elif isinstance(key, str) and isinstance(cell, str):
-            row[key] = cell
+        elif isinstance(key, str) and isinstance(cell, str | int):
+            row[key] = str(cell)[:LONGEST_NAME]
     return row
 
 

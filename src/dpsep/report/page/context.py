@@ -2,7 +2,7 @@
 
 from typing import Any, NamedTuple
 
-from dpsep.report.page.contents import KIND_WORDS, Run, Value, kind_of
+from dpsep.report.page.contents import KIND_WORDS, Run, Value, kind_of, parameters
 from dpsep.report.page.files import Absent
 from dpsep.report.page.markup import Markup, label, tag
 from dpsep.report.page.verdict import Verdict
@@ -41,6 +41,15 @@ class Context(NamedTuple):
     def runs(self) -> tuple[Run, ...]:
         """All runs, the page's own first."""
         return (self.run, *self.beside)
+
+    @property
+    def alike(self) -> tuple[Run, ...]:
+        """Runs beside it whose numbers mean the same: of the same kind of model, and of its family."""
+        return tuple(one for one in self.beside if _model(one) == _model(self.run))
+
+
+def _model(run: Run) -> tuple[str | None, str]:
+    return kind_of(run), str(parameters(run).get("family"))
 
 
 def target_of(run: Run) -> str | None:

@@ -1,7 +1,8 @@
 """HTML made in Python: text is escaped unless it was made here, so that no name becomes a tag.
 
 Characters that a browser would obey instead of show (controls, marks that turn the direction of text, halves
-of characters) are replaced. No ``style`` attribute and no script is ever made: the page's policy forbids it.
+of characters) are replaced, and text stands on one line, so that no name makes a line of its own. No
+``style`` attribute and no script is ever made: the page's policy forbids it.
 """
 
 import html
@@ -18,6 +19,9 @@ _OBEYED = re.compile(
 _EMPTY = ("br", "meta", "input", "line", "rect", "circle", "path", "polyline", "polygon", "hr")
 LONGEST = 60
 """Characters of a name that are shown."""
+_TIP = 600
+"""Characters of a tip, a title or a name in an attribute."""
+_TIPS = ("title", "aria-label", "data-name", "data-tip")
 
 
 class Markup(str):
@@ -27,13 +31,17 @@ class Markup(str):
 
 
 def clean(text: Any) -> str:
-    """Return text with the characters replaced that a browser would obey.
+    """Return text on one line, with the characters replaced that a browser would obey.
 
     Examples
     --------
-    >>> clean("a\\u202eb")
-    'a\ufffdb'
+    >>> clean("a\\u202eb"), clean("a\\n\\tb")
+    ('a\ufffdb', 'a  b')
     """
+    return _in_lines(text).replace("\n", " ").replace("\t", " ")
+
+
+def _in_lines(text: Any) -> str:
     return _OBEYED.sub("\ufffd", str(text))
 
 
@@ -45,7 +53,8 @@ def tag(name: str, /, *children: Any, **attributes: Any) -> Markup:
     name
         Of the element.
     children
-        `Markup` goes in as it is, lists are gone through, None is left out, all else is escaped.
+        `Markup` goes in as it is, lists are gone through, None is left out, all else is escaped. Its lines
+        are kept in ``code`` that has an id, a block to be copied, and joined elsewhere.
     attributes
         By name; a trailing underscore is dropped and others become hyphens. None is left out, True stands
         alone.
@@ -61,15 +70,17 @@ def tag(name: str, /, *children: Any, **attributes: Any) -> Markup:
         if value is True:
             words.append(shown)
         elif value is not None and value is not False:
-            words.append(f'{shown}="{html.escape(clean(value))}"')
+            text = clean(value)
+            words.append(f'{shown}="{html.escape(text[:_TIP] if shown in _TIPS else text)}"')
     opening = "<" + " ".join(words) + ">"
     if name in _EMPTY and not children:
         # A void element of HTML, or of SVG, where it must be closed.
         return Markup(opening if name in ("br", "meta", "input", "hr") else opening[:-1] + "/>")
-    return Markup(f"{opening}{_inside(children)}</{name}>")
+    lines = name == "code" and "id" in attributes
+    return Markup(f"{opening}{_inside(children, _TIP if name == 'title' else None, lines=lines)}</{name}>")
 
 
-def _inside(children: Iterable[Any]) -> str:
+def _inside(children: Iterable[Any], longest: int | None, *, lines: bool) -> str:
     parts = []
     for child in children:
         if child is None:
@@ -77,9 +88,10 @@ def _inside(children: Iterable[Any]) -> str:
         if isinstance(child, Markup):
             parts.append(child)
         elif isinstance(child, list | tuple):
-            parts.append(_inside(child))
+            parts.append(_inside(child, longest, lines=lines))
         else:
-            parts.append(html.escape(clean(child), quote=False))
+            text = _in_lines(child) if lines else clean(child)
+            parts.append(html.escape(text[:longest], quote=False))
     return "".join(parts)
 
 

@@ -55,7 +55,10 @@
       mark, values: mark.dataset.v.split(" ").map(Number), kind: mark.tagName,
       unit: Number((mark.closest("[data-unit]") || { dataset: {} }).dataset.unit || 1),
     }));
-    const boxes = all(".stretch", stage), axes = all(".ticks", stage), arrows = all(".beyond", stage);
+    const boxes = all(".stretch", stage), axes = all(".ticks", stage);
+    const bars = marks.filter((one) => one.mark.matches("line.whole, line.prior")), texts = all("[data-scaled-text]", stage), dots = all("[data-scaled-tip]", stage);
+    texts.forEach((cell) => { cell.dataset.plainText = cell.textContent; });
+    dots.forEach((mark) => { mark.dataset.plainTip = mark.dataset.tip; });
     const percent = (value) => Math.min(Math.max((value - view[0]) / (view[1] - view[0]), -50), 50) * 100 + "%";
     const words = (value) => {
       const shown = log ? Math.pow(10, value) : value;
@@ -72,9 +75,19 @@
       const wide = first[1] - first[0];
       for (const box of boxes) box.setAttribute("viewBox", `${(view[0] - first[0]) / wide * 1000} 0 ${(view[1] - view[0]) / wide * 1000} 1000`);
       axes.forEach(ticks);
-      for (const arrow of arrows) arrow.toggleAttribute("hidden", view !== first);
+      all(".beyond", stage).forEach((arrow) => arrow.remove());
+      bars.forEach(arrows);
       stage.classList.toggle("zoomed", view !== base);
       hide();
+    };
+    // A bar that goes on beyond an edge has an arrow there.
+    const arrows = (bar) => {
+      const at = bar.values.map((value) => scaled ? value * bar.unit : value), prior = bar.mark.classList.contains("prior");
+      const kind = prior ? "of-prior" : Array.from(bar.mark.classList).find((one) => /^run/.test(one)) || "run0";
+      const dot = bar.mark.parentNode.querySelector("circle" + (prior ? "" : "." + kind)), y = Number(bar.mark.getAttribute("y1")) + (prior ? -2 : 5);
+      const put = (text, x, anchor) => { const made = add(bar.mark.parentNode, "text", { class: "beyond " + kind, x, y, "text-anchor": anchor }); made.textContent = text; if (dot) made.dataset.tip = dot.dataset.tip; };
+      if (Math.min(...at) < view[0]) put("◂", "0%", "start");
+      if (Math.max(...at) > view[1]) put("▸", "100%", "end");
     };
     const ticks = (axis) => {
       const step = (() => {
@@ -108,9 +121,12 @@
       const prior = figure.querySelector('[data-show="prior"]'), wanted = prior && prior.checked;
       const box = figure.querySelector("[data-scaled]");
       scaled = Boolean(box && box.checked);
-      base = scaled ? [Number(data.scaledLow), Number(data.scaledHigh)] : wanted && data.priorLow ? [Number(data.priorLow), Number(data.priorHigh)] : first;
+      const range = (low, high) => low ? [Number(low), Number(high)] : first;
+      base = scaled && wanted && data.bothLow ? range(data.bothLow, data.bothHigh) : scaled ? range(data.scaledLow, data.scaledHigh) : wanted ? range(data.priorLow, data.priorHigh) : first;
+      texts.forEach((cell) => { cell.textContent = scaled ? cell.dataset.scaledText : cell.dataset.plainText; });
+      dots.forEach((mark) => { mark.dataset.tip = scaled ? mark.dataset.scaledTip : mark.dataset.plainTip; });
       const caption = figure.querySelector(".axis-words");
-      if (box && caption) caption.textContent = scaled ? "coefficient times the reach of its column's bounds" : "in the units of the table";
+      if (box && caption) caption.textContent = scaled ? "times the reach of the column's bounds, numbers and tips too; rows without such a column as they are" : "in the units of the table";
       reset();
     };
 
@@ -172,7 +188,7 @@
   all("figure[data-forest]").forEach((figure) => {
     const body = figure.querySelector("tbody"), rows = all("tr", body), limit = Number(figure.dataset.first);
     const sort = figure.querySelector("[data-sort]"), filter = figure.querySelector("[data-filter]"), more = figure.querySelector("[data-more]");
-    const label = (row) => row.firstElementChild.textContent;
+    const label = (row) => (row.querySelector(".name") || row).title || row.firstElementChild.textContent;
     const fold = () => {
       const words = filter.value.trim().toLowerCase();
       let shown = 0;

@@ -5,21 +5,25 @@ network, no fonts, no frames. Text of a folder is in elements and attributes onl
 """
 
 import base64
+import contextlib
+import errno
 import hashlib
 import os
+import secrets
+import stat
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from importlib.resources import files as package_files
 from pathlib import Path
 from typing import Any
 
-from dpsep.privacy.checkpoint import atomic_write
+from dpsep.privacy.checkpoint import WriteError, atomic_write, durable_names
 from dpsep.report.page import sections_back, sections_head
 from dpsep.report.page.contents import read_run
 from dpsep.report.page.context import Context, about
 from dpsep.report.page.extras import read_audit, read_ledger
 from dpsep.report.page.figure import absent
-from dpsep.report.page.markup import Markup, clean, tag
+from dpsep.report.page.markup import Markup, clean, label, tag
 from dpsep.report.page.sections_audit import audit as audit_section
 from dpsep.report.page.sections_path import path as path_section
 from dpsep.report.page.sections_posterior import posterior
@@ -32,12 +36,29 @@ __all__ = ["MOST_BESIDE", "render", "write_report"]
 MOST_BESIDE = 8
 """Runs that can be laid beside one."""
 
-Section = tuple[str, str, Callable[[Context], Markup]]
+
+def _found(ctx: Context) -> list[Any]:
+    """Return what was found, beside runs of the same model alone, and what is to be said of both."""
+    notes: list[Any] = [
+        absent(["Run ", label(run.name), ": "] if ctx.beside else "", run.doubt)
+        for run in ctx.runs
+        if run.doubt
+    ]
+    notes += [
+        absent(["Run ", label(run.name), " is of another model: not laid over this one, and not compared."])
+        for run in ctx.beside
+        if all(run is not one for one in ctx.alike)
+    ]
+    section = posterior(ctx._replace(beside=ctx.alike))
+    return [section, tag("section", notes, aria_label="On what was found") if notes else None]
+
+
+Section = tuple[str, str, Callable[[Context], Any]]
 SECTIONS: tuple[Section, ...] = (
     ("asked", "What was asked", sections_head.asked),
     ("spent", "What was spent", spent),
     ("curve", "Privacy loss", curves),
-    ("posterior", "What was found", posterior),
+    ("posterior", "What was found", _found),
     ("predicts", "Predictions", predicts),
     ("path", "The way of the fit", path_section),
     ("settings", "Settings", sections_back.settings),
@@ -66,7 +87,8 @@ def write_report(
     run
         Folder that 'dpsep fit' or `dpsep.estimators.store.save` wrote.
     out
-        The file; ``report.html`` in the folder by default. One that exists is replaced.
+        The file; ``report.html`` in the folder by default. One that exists is replaced; a link is replaced
+        too, and what it leads to is left alone.
     beside
         Folders of further runs, laid over the first. If one of them is not private, nothing on the page is.
     ledger
@@ -96,8 +118,29 @@ def write_report(
     folder = Path(run)
     page = render(folder, beside=beside, ledger=ledger, audit=audit, title=title)
     target = folder / "report.html" if out is None else Path(out)
-    atomic_write(target, page)
+    _write(target, page)
     return target
+
+
+def _write(target: Path, page: str) -> None:
+    """Put the page in place under its own name: a link there, which may lead anywhere, is never followed."""
+    kind = os.lstat(target).st_mode if os.path.lexists(target) else stat.S_IFREG
+    if not (stat.S_ISREG(kind) or stat.S_ISLNK(kind)):
+        raise WriteError(
+            errno.EINVAL, f"{target} is not a regular file: name a file for the report with --out"
+        )
+    temporary = target.with_name(f".{secrets.token_hex(8)}.tmp")
+    try:
+        atomic_write(temporary, page)
+        with durable_names(target.parent):
+            os.replace(temporary, target)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        if not isinstance(error, OSError):
+            raise
+        words = str(error.strerror or error).replace(temporary.name, target.name)
+        raise WriteError(error.errno, words) from error
 
 
 def render(
@@ -131,13 +174,14 @@ def render(
         )
     others = tuple(read_run(Path(one)) for one in beside)
     own = read_run(Path(run))
+    account = None if ledger is None else read_ledger(ledger)
     ctx = Context(
         run=own,
         beside=others,
-        verdict=judge((own, *others)),
+        verdict=judge((own, *others), account),
         title=None if title is None else str(title),
         written=f"{datetime.now(UTC):%Y-%m-%d}",
-        ledger=None if ledger is None else read_ledger(ledger),
+        ledger=account,
         audit=None if audit is None else read_audit(Path(audit)),
     )
     return _document(ctx)
@@ -160,7 +204,7 @@ def _document(ctx: Context) -> str:
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("meta", name="referrer", content="no-referrer"),
         tag("meta", name="color-scheme", content="light dark"),
-        tag("title", f"{title} · dpsep report"),
+        tag("title", f"{'' if ctx.verdict.private else 'NOT PRIVATE · '}{title} · dpsep report"),
         tag("style", Markup(style)),
     )
     body = tag(

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dpsep.report.page.contents import Run, Value, learned
+from dpsep.report.page.contents import Value, learned
 from dpsep.report.page.context import Context, records_of
 from dpsep.report.page.figure import absent, check, figure, legend
 from dpsep.report.page.files import Absent
@@ -14,6 +14,7 @@ from dpsep.report.page.forest import DRAWN, REACH, Forest, forest
 from dpsep.report.page.markup import Markup, clean, number, percent, table, tag
 from dpsep.report.page.priors import Prior, priors
 from dpsep.report.page.svg import Axis, axis_of, drawable
+from dpsep.report.page.words import unit_words
 
 __all__ = ["components", "layers"]
 
@@ -30,7 +31,7 @@ def components(ctx: Context, rows: list[Value]) -> list[Any]:
     columns: dict[str, list[Value]] = {}
     for row in rows:
         columns.setdefault(str(row.get("column", "")), []).append(row)
-    noise = any(row.get("noise_share", 0.0) > 0 for row in rows)
+    noise = ctx.verdict.private and any(row.get("noise_share", 0.0) > 0 for row in rows)
     found: list[Any] = [_weights(ctx)]
     room = DRAWN
     for place, (name, own) in enumerate(list(columns.items())[:MOST_COLUMNS]):
@@ -88,7 +89,7 @@ def _weights(ctx: Context) -> Markup:
     header = ["component", "drawn", "weight"]
     records = records_of(ctx)
     if records is not None and all(map(math.isfinite, values)):
-        header.append("records, about")
+        header.append(f"{unit_words(ctx.verdict.stated[0].fit.unit)}s, about")
         rows = [[*row, f"{weight * records:,.0f}"] for row, weight in zip(rows, values, strict=True)]
     return tag(
         "div",
@@ -107,9 +108,10 @@ def _gauge(share: float, class_: str = "bar-run") -> Markup:
     return tag("svg", bars, class_="gauge", height=10, aria_hidden="true")
 
 
-def layers(run: Run, rows: list[Value]) -> list[Any]:
+def layers(ctx: Context, rows: list[Value]) -> list[Any]:
     """Return a network's structure, and size and uncertainty of each layer."""
-    found = learned(run, "posterior_")
+    found = learned(ctx.run, "posterior_")
+    noise = ctx.verdict.private
     widths = list(getattr(found, "widths", ()))
     cells = [
         [
@@ -117,8 +119,7 @@ def layers(run: Run, rows: list[Value]) -> list[Any]:
             number(row.get("weights", math.nan)),
             number(row.get("size", math.nan)),
             number(row.get("sd", math.nan)),
-            percent(row.get("noise_share", math.nan)),
-            _gauge(row.get("noise_share", math.nan), "bar-noise"),
+            *(_noise_cells(row.get("noise_share", math.nan)) if noise else ()),
         ]
         for row in rows[:DRAWN]
     ]
@@ -128,12 +129,12 @@ def layers(run: Run, rows: list[Value]) -> list[Any]:
         tag(
             "p",
             "Size is the root mean square of a layer's weights, sd that of their uncertainty: where sd is "
-            "the smaller, the layer has learned something. The last columns are the part of the variance "
-            "that is noise of privacy.",
+            "the smaller, the layer has learned something.",
+            " The last columns are the part of the variance that is noise of privacy." if noise else None,
         ),
         table(
             "Layers of the network",
-            ["layer", "weights", "size", "sd", "DP noise", "drawn"],
+            ["layer", "weights", "size", "sd", *(["DP noise", "drawn"] if noise else [])],
             cells,
         ),
         absent(
@@ -141,6 +142,10 @@ def layers(run: Run, rows: list[Value]) -> list[Any]:
             "changing what it predicts. Neither is the prior drawn."
         ),
     ]
+
+
+def _noise_cells(share: float) -> list[Any]:
+    return [percent(share), _gauge(share, "bar-noise")]
 
 
 def _structure(widths: list[Any], activation: str) -> Markup:

@@ -19,6 +19,8 @@ from dpsep.report.page.files import Absent
 __all__ = ["Prior", "priors", "reaches"]
 
 _WEIGHTS = ("LinearRegression", "LogisticRegression", "ProbitRegression", "PoissonRegression")
+MOST_COLUMNS = 100_000
+"""Columns that are named by their numbers, where they have no names."""
 _NO_BOUNDS = Absent("The columns were scaled by the data themselves, and that scale is not stored.")
 
 
@@ -33,12 +35,13 @@ def priors(run: Run) -> dict[str, Prior] | Absent:
     """Return the prior of each coefficient (of a mixture: of a component mean in each column), by name."""
     kind = kind_of(run)
     try:
-        if kind in _WEIGHTS:
-            return _weights(run, str(kind))
-        if kind == "GaussianMixture":
-            return _means(run)
-        if kind == "BayesianModel":
-            return _own(run)
+        with np.errstate(all="ignore"):  # bounds of a stranger
+            if kind in _WEIGHTS:
+                return _weights(run, str(kind))
+            if kind == "GaussianMixture":
+                return _means(run)
+            if kind == "BayesianModel":
+                return _own(run)
     except Exception:  # a stranger's parameters
         return Absent("The prior cannot be worked out from the parameters that are stored.")
     return Absent("This report does not work out the prior of such a model in the units of the table.")
@@ -49,7 +52,8 @@ def reaches(run: Run) -> dict[str, float]:
     try:
         low, high = np.asarray(learned(run, "feature_bounds_"), np.float64)
         names = [str(name) for name in _names(run)]
-        scale = within(low, high).scale
+        with np.errstate(all="ignore"):  # bounds of a stranger
+            scale = within(low, high).scale
         return {name: float(one) for name, one in zip(names, scale, strict=True) if math.isfinite(one)}
     except Exception:  # not there, or not as a fit writes it
         return {}
@@ -57,7 +61,13 @@ def reaches(run: Run) -> dict[str, float]:
 
 def _names(run: Run) -> Any:
     names = learned(run, "feature_names_in_")
-    return names if names is not None else [f"x{i}" for i in range(int(learned(run, "n_features_in_")))]
+    if names is not None:
+        return names
+    bounds = learned(run, "feature_bounds_")
+    count = int(learned(run, "n_features_in_")) if bounds is None else len(np.asarray(bounds)[0])
+    if count > MOST_COLUMNS:  # a number is written in no time, and takes for ever to count to
+        raise ValueError("too many columns to name")
+    return [f"x{i}" for i in range(count)]
 
 
 def _weights(run: Run, kind: str) -> dict[str, Prior] | Absent:

@@ -30,7 +30,7 @@ def audit(ctx: Context) -> Markup:
         return section("audit", title, absent("The audit has no row with a lower bound to draw."))
     claims = [float(row["claimed"]) for row in drawn]
     axis = axis_of([*claims, *(min(float(row["lower_bound"]), 3 * max(claims)) for row in drawn)], zero=True)
-    caught = sum(bool(row.get("caught")) for row in drawn)
+    caught = sum(map(_is_broken, drawn))
     words = f"{caught} of {len(drawn)} claims were broken." if caught else "No claim was broken."
     return section(
         "audit",
@@ -46,6 +46,11 @@ def audit(ctx: Context) -> Markup:
         ),
         _table(drawn, axis),
     )
+
+
+def _is_broken(row: Value) -> bool:
+    """Whether more was proved than claimed, or the audit says so; what it says alone is not believed."""
+    return float(row["lower_bound"]) > float(row["claimed"]) or bool(row.get("caught"))
 
 
 def _table(rows: list[Value], axis: Axis) -> Markup:
@@ -64,7 +69,7 @@ def _table(rows: list[Value], axis: Axis) -> Markup:
     body = []
     for row in rows:
         claimed, proved = float(row["claimed"]), float(row["lower_bound"])
-        kind = "dot-caught" if row.get("caught") else "dot-run"
+        kind = "dot-caught" if _is_broken(row) else "dot-run"
         tip = f"claimed {number(claimed)}, proved at least {number(proved)}"
         marks = [segment(axis, 0.0, claimed, 13, "claim"), upright(axis, claimed, 26, "stated")]
         marks.append(dot(axis, proved, 13, kind, tip))

@@ -9,6 +9,7 @@ from dpsep.report.page.figure import absent
 from dpsep.report.page.files import Absent
 from dpsep.report.page.markup import Markup, clean, label, number, table, tag
 from dpsep.report.page.sections_head import BUDGET, setting
+from dpsep.report.page.words import number_up, unit_words
 
 __all__ = ["cite", "files", "glossary", "ledger", "settings"]
 
@@ -94,7 +95,7 @@ def ledger(ctx: Context) -> Markup:
     spent, left = document["spent"], document["left"]
     budget = [
         ["allowed", number(document["epsilon"]), number(document["delta"])],
-        ["spent", number(spent["epsilon"]), number(spent["delta"])],
+        ["spent", number_up(spent["epsilon"]), number_up(spent["delta"])],
         ["left", number(round(left["epsilon"], 12)), number(left["delta"])],
     ]
     unit = (
@@ -123,8 +124,8 @@ def _ledger_rows(rows: list[Value]) -> Markup:
             label(row["time"], 40),
             label(row["kind"], 20),
             tag("code", label(row["run"][:12])),
-            number(row["epsilon"]) if row["epsilon"] else "",
-            number(row["delta"]) if row["delta"] else "",
+            number_up(row["epsilon"]) if row["epsilon"] else "",
+            number_up(row["delta"]) if row["delta"] else "",
             label(row["purpose"], 80),
         ]
         for row in rows[:MOST_LEDGER_ROWS]
@@ -167,25 +168,28 @@ _TERMS = {
     "90 % interval": "A range that holds the unknown number with a chance of nine in ten, if the model is "
     "right.",
     "standard deviation (sd)": "The usual size of an error.",
-    "release": "One noisy sum over the records: the only thing that leaves them.",
-    "noise of privacy (DP noise)": "Random numbers of known size that are added to each sum so that no "
-    "single record shows. Intervals on this page account for it.",
-    "public": "Known or declared without looking at the records: names and bounds of columns, and how many "
-    "records there are.",
     "manifest": "A list of the run's files with a checksum of each.",
 }
 _PRIVATE_TERMS = {
-    "epsilon (ε)": "The most that one person can change the logarithm of how likely any result is. Near 0 "
-    "nothing about one person can be learned; 1 is usual; above 10 it promises next to nothing.",
-    "delta (δ)": "The chance in which nothing is promised; well below one over the number of records.",
-    "zero-out": "Compares the data with the same data in which one record is left blank.",
-    "replace-one": "Compares the data with the same data in which one record is any other.",
+    "release": "One noisy sum over the records: the only thing that leaves them.",
+    "noise of privacy (DP noise)": "Random numbers of known size that are added to each sum so that no "
+    "single UNIT shows. Intervals on this page account for it.",
+    "public": "Known or declared without looking at the records: names and bounds of columns, and how many "
+    "records there are.",
+    "epsilon (ε)": "The most that one UNIT can change the logarithm of how likely any result is. Near 0 "
+    "nothing about one UNIT can be learned; 1 is usual; above 10 it promises next to nothing.",
+    "delta (δ)": "The chance in which nothing is promised; well below one over the number of UNITs.",
+    "zero-out": "Compares the data with the same data in which one UNIT is left blank.",
+    "replace-one": "Compares the data with the same data in which one UNIT is any other.",
     "ledger": "The account of all that was spent on a data set; charged before a record is read.",
 }
 
 
 def glossary(ctx: Context) -> Markup:
     """Return the words of the page, explained."""
-    terms = {**_TERMS, **(_PRIVATE_TERMS if ctx.verdict.private else {})}
+    terms = dict(_TERMS)
+    if ctx.verdict.private:
+        unit = unit_words(ctx.verdict.stated[0].fit.unit)
+        terms |= {term: words.replace("UNIT", unit) for term, words in _PRIVATE_TERMS.items()}
     items = [tag("div", tag("dt", term), tag("dd", words)) for term, words in sorted(terms.items())]
     return section("glossary", "Glossary", tag("dl", items, class_="glossary"))

@@ -12,13 +12,14 @@ from dpsep.report.page.context import Context, about, records_of, section, targe
 from dpsep.report.page.figure import absent
 from dpsep.report.page.files import Absent
 from dpsep.report.page.markup import Markup, clean, label, number, percent, table, tag
-from dpsep.report.page.words import one_in, relation_words
+from dpsep.report.page.words import number_up, one_in, relation_words, unit_words
 
 __all__ = ["asked", "header", "noise_shares", "setting", "tiles"]
 
 MOST_COLUMNS = 300
 """Columns of a schema that are listed."""
-BUDGET = ("epsilon", "delta", "private", "relation")
+MOST_CAUTIONS = 20
+BUDGET = ("epsilon", "delta", "private", "relation", "noise_aware")
 """Parameters that speak of privacy: not shown on a page that makes no statement."""
 
 
@@ -51,22 +52,41 @@ def _stamp(ctx: Context) -> Markup:
             tag("p", "NOT PRIVATE", class_="stamp-word"),
             tag("p", "This report makes no statement of privacy."),
             tag("ul", [tag("li", reason) for reason in verdict.reasons]),
+            tag(
+                "p",
+                "Titles and names on this page are as the user gave them, and state nothing.",
+                class_="fine",
+            ),
             class_="stamp open",
         )
     total = verdict.total
     numbers = "each run by its own statement"
     if total is not None:
-        numbers = f"(ε = {number(total.epsilon)}, δ = {number(total.delta)})"
+        numbers = f"(ε = {number_up(total.epsilon)}, δ = {number_up(total.delta)})"
     first = verdict.stated[0]
-    words = f"For each {first.fit.unit}, {relation_words(first.fit.relation, first.fit.unit)}."
-    if len(verdict.stated) > 1 and total is not None:
+    words = f"For each {unit_words(first.fit.unit)}, {relation_words(first.fit.relation, first.fit.unit)}."
+    if total is None:
+        words = "The runs protect different units, or compare different tables, and do not add up."
+    elif len(verdict.stated) > 1:
         words += " All runs on this page together, if they read the same records."
     elif first.metrics is not None:
         words += " Fit and metrics together."
+    cautions = verdict.cautions[:MOST_CAUTIONS]
+    kind = "private" if verdict.secure and not cautions else "unsafe"
     return tag(
         "div",
-        tag("p", "PRIVATE, ", tag("span", numbers, class_="numbers"), class_="stamp-word"),
+        tag(
+            "p",
+            "PRIVATE, ",
+            tag("span", numbers, class_="numbers"),
+            ", with a caution" if len(cautions) == 1 else None,
+            f", with {len(verdict.cautions)} cautions" if len(cautions) > 1 else None,
+            class_="stamp-word",
+        ),
         tag("p", words),
+        tag("ul", [tag("li", clean(caution)[:600]) for caution in cautions], class_="cautions")
+        if cautions
+        else None,
         None
         if verdict.secure
         else tag(
@@ -75,7 +95,7 @@ def _stamp(ctx: Context) -> Markup:
             "knows the seed can take it off.",
             class_="not-for-release",
         ),
-        class_="stamp private" if verdict.secure else "stamp unsafe",
+        class_=f"stamp {kind}",
     )
 
 
@@ -89,14 +109,17 @@ def tiles(ctx: Context) -> Markup | None:
         whose = "the smaller, the safer" if first.metrics is None else "fit and metrics"
         whose = "of this run alone" if ctx.beside else whose
         found += [
-            ("Epsilon ε", number(total.epsilon), whose),
-            ("Delta δ", number(total.delta), f"no promise in {one_in(total.delta)}"),
-            ("Protected", f"each {first.fit.unit}", f"relation: {first.fit.relation}"),
+            ("Epsilon ε", number_up(total.epsilon), whose),
+            ("Delta δ", number_up(total.delta), f"no promise in {one_in(total.delta)}"),
+            ("Protected", f"each {unit_words(first.fit.unit)}", f"relation: {first.fit.relation}"),
             ("Releases", number(first.fit.steps), "noisy sums of the fit"),
         ]
         records = records_of(ctx)
         if records is not None:
-            found.append(("Records", f"{records:,}", "their number is public"))
+            unit = unit_words(first.fit.unit)
+            found.append(
+                (f"{unit[:1].upper()}{unit[1:]}s in the fit", f"{records:,}", "their number is public")
+            )
     shares = noise_shares(ctx.run)
     if verdict.private and shares:
         found.append(("DP noise", percent(statistics.median(shares)), "of the variance, median"))
@@ -145,11 +168,22 @@ def asked(ctx: Context) -> Markup:
         words.append(
             tag("p", "Predicted: ", label(target), ". Everything else that is declared predicts it.")
         )
-    return section("asked", "What was asked", words, _columns(run), _changed(ctx))
+    return section("asked", "What was asked", words, _columns(ctx), _looked(ctx), _changed(ctx))
 
 
-def _columns(run: Run) -> Markup:
-    schema = run.schema
+def _looked(ctx: Context) -> list[Markup]:
+    """Which of the runs have a schema that was read off the data."""
+    found = []
+    for run in ctx.runs:
+        if not isinstance(run.schema, Absent) and run.schema.looked:
+            whose = ["The declarations of ", label(run.name)] if ctx.beside else "These declarations"
+            more = ", which no guarantee covers." if ctx.verdict.private else "."
+            found.append(absent([whose, f" were read off the data{more}"]))
+    return found
+
+
+def _columns(ctx: Context) -> Markup:
+    schema = ctx.run.schema
     if isinstance(schema, Absent):
         return absent(
             "The declared columns are not shown.",
@@ -166,15 +200,11 @@ def _columns(run: Run) -> Markup:
     note = None
     if len(schema.columns) > len(shown):
         note = absent(f"The first {len(shown)} of {len(schema.columns)} columns are listed.")
-    looked = None
-    if schema.looked:
-        looked = absent("These declarations were read off the data, which no guarantee covers.")
+    claim = ctx.verdict.private and not schema.looked
+    public = "What was declared of the columns is public. " if claim else ""
     return tag(
         "div",
-        tag(
-            "p", "What was declared of the columns is public. Cells beyond their bounds were clamped to them."
-        ),
-        looked,
+        tag("p", f"{public}Cells beyond their bounds were clamped to them."),
         table("Declared columns", header, rows, class_="data wide", numeric=9),
         None if rules else tag("p", "A record with a missing cell counts for nothing."),
         None if schema.unit is None else tag("p", "Rows of one ", label(schema.unit), " belong together."),
@@ -213,7 +243,8 @@ def _changed(ctx: Context) -> Markup:
                 [tag("code", name), label(setting(value), 80), label(setting(defaults[name].default), 80)]
             )
     if not rows:
-        return tag("p", "All other settings are the defaults, which follow from public numbers.")
+        more = ", which follow from public numbers." if ctx.verdict.private else "."
+        return tag("p", f"All other settings are the defaults{more}")
     return table("Settings that differ from the defaults", ["setting", "here", "default"], rows, numeric=9)
 
 

@@ -8,11 +8,11 @@ from dpsep.report.page.contents import Run, Value, kind_of
 from dpsep.report.page.context import Context, section
 from dpsep.report.page.figure import absent, check, figure, legend
 from dpsep.report.page.files import Absent
-from dpsep.report.page.forest import DRAWN, FIRST, REACH, Forest, forest, forest_axis
+from dpsep.report.page.forest import DRAWN, FIRST, REACH, Forest, forest, forest_axis, reach_of, skewed
 from dpsep.report.page.markup import Markup, clean, label, number, table, tag
 from dpsep.report.page.posterior_parts import components, layers
 from dpsep.report.page.priors import Prior, priors, reaches
-from dpsep.report.page.svg import axis_of, drawable
+from dpsep.report.page.svg import Axis, axis_of, drawable
 
 __all__ = ["comparison", "posterior"]
 
@@ -26,7 +26,7 @@ def posterior(ctx: Context) -> Markup:
     if isinstance(rows, Absent):
         return section("posterior", title, absent("The posterior's summary is not there.", rows.why))
     if "layer" in rows[0]:
-        return section("posterior", title, layers(ctx.run, rows))
+        return section("posterior", title, layers(ctx, rows))
     if "component" in rows[0]:
         return section("posterior", title, components(ctx, rows))
     return section("posterior", title, _coefficients(ctx, rows), comparison(ctx))
@@ -40,8 +40,9 @@ def _coefficients(ctx: Context, rows: list[Value]) -> list[Any]:
     order = sorted(rows, key=lambda row: -_size(row)) if len(rows) > FIRST else rows
     drawn = order[:DRAWN]
     others = [_by_name(run) for run in ctx.beside]
-    noise = any(row.get("noise_share", 0.0) > 0 for row in [*drawn, *(r for o in others for r in o.values())])
-    axis = forest_axis([*drawn, *(row for other in others for row in other.values())])
+    together = [*drawn, *(row for other in others for row in other.values())]
+    noise = ctx.verdict.private and any(row.get("noise_share", 0.0) > 0 for row in together)
+    axis = forest_axis(together)
     picture = forest("forest", Forest(drawn, axis, before, others, units, noise))
     keys = [
         ("middle run0", "posterior mean"),
@@ -55,11 +56,13 @@ def _coefficients(ctx: Context, rows: list[Value]) -> list[Any]:
         (f"middle run{place % 4}", clean(run.name)[:40]) for place, run in enumerate(ctx.runs) if ctx.beside
     ]
     attributes: dict[str, Any] = {"data_forest": "forest", "data_first": FIRST}
+    scaled = forest_axis(together, units) if _any_reach(drawn, units) else None
     if before:
-        attributes |= _wide_range(drawn, before, axis.low, axis.high)
-    scaled = _scaled_range(drawn, units)
+        attributes |= _range("prior", _wider(axis, drawn, before, {}))
     if scaled is not None:
-        attributes |= scaled
+        attributes |= _range("scaled", scaled)
+        if before:
+            attributes |= _range("both", _wider(scaled, drawn, before, units))
     return [
         figure(
             "fig-forest",
@@ -83,13 +86,17 @@ def _words(ctx: Context, rows: Sequence[Value], *, noise: bool) -> list[Any]:
     ]
     if noise:
         words.append(
-            " The thin bar is the whole interval; the thick one is what would be left without the noise that "
-            "protects people. The last column is the part of the variance that is that noise."
+            " The thin bar is the whole interval; the thick one is what would be left without the noise of "
+            "privacy. The last column is the part of the variance that is that noise."
         )
+        if any(skewed(row) for row in rows):
+            words.append(
+                " Where an interval is not symmetric about its mean there is no thick bar: how wide it would "
+                "be is known, and where it would lie is not."
+            )
+    words.append(" An arrow at the edge says that a bar goes on beyond it.")
     if any(row.get("name") == "intercept" for row in rows):
-        words.append(
-            " The intercept is not counted when the axis is chosen; an arrow says which way it lies."
-        )
+        words.append(" The intercept is not counted when the axis is chosen.")
     if len(rows) > DRAWN:
         words.append(f" Of {len(rows):,} coefficients the {DRAWN} largest are drawn; summary.csv has all.")
     if ctx.beside:
@@ -119,22 +126,27 @@ def _controls(rows: Sequence[Value], *, noise: bool, prior: bool, scaled: bool) 
     return found
 
 
-def _wide_range(rows: Sequence[Value], before: Mapping[str, Prior], low: float, high: float) -> Value:
-    ends = [low, high]
+def _wider(
+    axis: Axis, rows: Sequence[Value], before: Mapping[str, Prior], units: Mapping[str, float]
+) -> Axis:
+    """Return an axis that also holds the priors of all but the intercept, each times its reach."""
+    ends = [axis.low, axis.high]
     for row in rows:
-        prior = before.get(str(row.get("name")))
-        if prior is not None and row.get("name") != "intercept":
-            ends += [prior.mean - REACH * prior.sd, prior.mean + REACH * prior.sd]
-    axis = axis_of(drawable(ends))
-    return {"data_prior_low": f"{axis.low:.9g}", "data_prior_high": f"{axis.high:.9g}"}
+        name = str(row.get("name"))
+        prior = before.get(name)
+        if prior is not None and name != "intercept":
+            reach = reach_of(name, units)
+            ends += [reach * (prior.mean - REACH * prior.sd), reach * (prior.mean + REACH * prior.sd)]
+    return axis_of(drawable(ends))
 
 
-def _scaled_range(rows: Sequence[Value], units: Mapping[str, float]) -> Value | None:
-    """Range of effects over a column's reach; None where all reaches are one."""
-    if not any(name in units and units[name] != 1.0 for name in (str(row.get("name")) for row in rows)):
-        return None
-    axis = forest_axis(rows, units)
-    return {"data_scaled_low": f"{axis.low:.9g}", "data_scaled_high": f"{axis.high:.9g}"}
+def _range(name: str, axis: Axis) -> Value:
+    return {f"data_{name}_low": f"{axis.low:.9g}", f"data_{name}_high": f"{axis.high:.9g}"}
+
+
+def _any_reach(rows: Sequence[Value], units: Mapping[str, float]) -> bool:
+    """Whether scaled effects differ from coefficients."""
+    return any(reach_of(str(row.get("name")), units) != 1.0 for row in rows)
 
 
 def _size(row: Value) -> float:

@@ -4,7 +4,8 @@ import math
 from itertools import pairwise
 from typing import Any
 
-from dpsep.report.page.contents import Value
+from dpsep.report.page.calibration import answer, explained
+from dpsep.report.page.contents import Value, kind_of
 from dpsep.report.page.context import Context, section
 from dpsep.report.page.figure import absent, figure, legend
 from dpsep.report.page.files import Absent
@@ -20,6 +21,11 @@ _MEANING = {
     "accuracy": "labels that are predicted right",
 }
 MOST_BINS = 200
+_PLAIN = {
+    "held-out rows, privately": "held-out rows",
+    "a table declared public": "a table that was given for it",
+}
+"""Rows in words that claim nothing."""
 
 
 def predicts(ctx: Context) -> Markup:
@@ -27,20 +33,20 @@ def predicts(ctx: Context) -> Markup:
     title, metrics = "Does it predict well?", ctx.run.metrics
     if isinstance(metrics, Absent):
         return section("predicts", title, absent("There are no metrics in this run.", _how(ctx)))
-    return section("predicts", title, _tiles(metrics), _histograms(ctx, metrics))
+    return section("predicts", title, _tiles(ctx, metrics), _histograms(ctx, metrics))
 
 
 def _how(ctx: Context) -> str:
-    words = (
-        "To compute them from the table that was fitted would read private rows without a charge. Fit with "
-        "--public-test TABLE, to score rows that you declare public"
-    )
+    words = "Fit with --public-test TABLE, to score rows that you declare public"
     if not ctx.verdict.private:
         return words + "."
-    return words + ", or with --metrics-epsilon E, to hold rows out and score them for a charge."
+    return (
+        f"To compute them from the table that was fitted would read private rows without a charge. {words}, "
+        "or with --metrics-epsilon E, to hold rows out and score them for a charge."
+    )
 
 
-def _tiles(metrics: Value) -> list[Any]:
+def _tiles(ctx: Context, metrics: Value) -> list[Any]:
     values, noise = metrics.get("metrics"), metrics.get("noise_sd")
     values = values if isinstance(values, dict) else {}
     noise = noise if isinstance(noise, dict) else {}
@@ -51,7 +57,7 @@ def _tiles(metrics: Value) -> list[Any]:
         words = _MEANING.get(name, "")
         if spread is not None:
             more = percent(spread) if name in ("coverage_90", "accuracy") else number(spread, 2)
-            words += f"; noise of privacy ± {more}"
+            words += f"; noise of privacy ± {more}" if ctx.verdict.private else f"; ± {more}"
         items.append(
             tag(
                 "div",
@@ -62,6 +68,8 @@ def _tiles(metrics: Value) -> list[Any]:
             )
         )
     on, rows = clean(metrics.get("on", "rows that are not described"))[:100], metrics.get("rows")
+    if not ctx.verdict.private:  # what the folder says of its rows may be a claim
+        on = _PLAIN.get(on, "rows that are not described")
     where = f"Computed on {on}" + (f", {rows:,} rows." if isinstance(rows, int) else ".")
     return [tag("p", where), tag("dl", items, class_="tiles") if items else absent("No metric can be read.")]
 
@@ -71,20 +79,36 @@ def _histograms(ctx: Context, metrics: Value) -> Any:
     if not isinstance(found, dict) or found.get("source") not in ("public", "charged"):
         return absent("There are no calibration plots in this run.", _how(ctx))
     pictures = []
+    whiskers = "± sd of the noise of privacy" if ctx.verdict.private else "± sd"
     for name, draw in _PLOTS.items():
         if name in found:
             try:
-                pictures.append(draw(found[name]))
+                pictures.append(draw(found[name], whiskers))
             except Exception as error:  # of a damaged document
                 words = f"The {name} of the predictions could not be read ({type(error).__name__})."
                 pictures.append(absent(words))
-    source = "rows declared public"
+    source = "rows declared public" if ctx.verdict.private else "a table that was given for it"
     if found["source"] == "charged":
-        source = "held-out rows, by noisy counts that were charged"
-    return [tag("p", f"The plots below come from {source}."), tag("div", pictures, class_="pair")]
+        source = "held-out rows"
+        if ctx.verdict.private:
+            source += ", by noisy counts that were charged"
+    return [
+        _answer(found),
+        tag("p", f"The plots below come from {source}.{explained(kind_of(ctx.run))}"),
+        tag("div", pictures, class_="pair"),
+    ]
 
 
-def _pit(part: Value) -> Markup:
+def _answer(found: Value) -> Markup | None:
+    """The plain answer on calibration."""
+    given = answer(found)
+    if given is None:
+        return None
+    what = "Chances" if "reliability" in found else "Intervals"
+    return tag("p", tag("strong", f"{what}: {given.word}."), f" {given.sentence}", class_="answer")
+
+
+def _pit(part: Value, whiskers: str) -> Markup:
     expected = 1 / len(part["share"])
     return _histogram(
         "fig-pit",
@@ -96,10 +120,11 @@ def _pit(part: Value) -> Markup:
         lambda low, high: (
             expected * (high - low) * len(part["share"]) / (part["edges"][-1] - part["edges"][0])
         ),
+        whiskers,
     )
 
 
-def _residuals(part: Value) -> Markup:
+def _residuals(part: Value, whiskers: str) -> Markup:
     def normal(low: float, high: float) -> float:
         first, last = low <= part["edges"][0], high >= part["edges"][-1]
         below = 0.0 if first else _below(low)
@@ -113,6 +138,7 @@ def _residuals(part: Value) -> Markup:
         part,
         "standardised error · share of rows upward",
         normal,
+        whiskers,
     )
 
 
@@ -120,7 +146,9 @@ def _below(value: float) -> float:
     return 0.5 * math.erfc(-value / math.sqrt(2))
 
 
-def _histogram(name: str, title: str, words: str, part: Value, axis_words: str, expected: Any) -> Markup:
+def _histogram(
+    name: str, title: str, words: str, part: Value, axis_words: str, expected: Any, whiskers: str
+) -> Markup:
     edges, shares = _list(part["edges"]), _list(part["share"])
     if len(edges) != len(shares) + 1:
         raise ValueError("edges and shares do not fit together.")
@@ -142,7 +170,7 @@ def _histogram(name: str, title: str, words: str, part: Value, axis_words: str, 
         rows.append([f"{number(low, 3)} to {number(high, 3)}", percent(share), percent(right)])
     keys = [("bar-run", "share of rows"), ("dot-expected", "expected")]
     if noise:
-        keys.append(("whisker", "± sd of the noise of privacy"))
+        keys.append(("whisker", whiskers))
     return figure(
         name,
         title,
@@ -155,7 +183,7 @@ def _histogram(name: str, title: str, words: str, part: Value, axis_words: str, 
     )
 
 
-def _coverage(part: Value) -> Markup:
+def _coverage(part: Value, whiskers: str) -> Markup:
     pairs = list(zip(_list(part["level"]), _list(part["share"]), strict=True))
     words = (
         "How often targets lie inside intervals of each level. On the line is right; below it intervals are "
@@ -168,10 +196,11 @@ def _coverage(part: Value) -> Markup:
         pairs,
         part.get("noise_sd"),
         ("level", "targets inside"),
+        whiskers,
     )
 
 
-def _reliability(part: Value) -> Markup:
+def _reliability(part: Value, whiskers: str) -> Markup:
     predicted, observed, spread = part["predicted"], part["observed"], part.get("noise_sd")
     kept = [i for i in range(len(predicted)) if predicted[i] is not None and observed[i] is not None]
     pairs = [(float(predicted[i]), float(observed[i])) for i in kept]
@@ -187,15 +216,25 @@ def _reliability(part: Value) -> Markup:
         pairs,
         noise,
         ("predicted chance", "observed"),
+        whiskers,
     )
 
 
 def _diagonal(
-    name: str, title: str, words: str, pairs: list[tuple[float, float]], noise: Any, names: tuple[str, str]
+    name: str,
+    title: str,
+    words: str,
+    pairs: list[tuple[float, float]],
+    noise: Any,
+    names: tuple[str, str],
+    whiskers: str,
 ) -> Markup:
     x, y = Axis(0.0, 1.0), Axis(0.0, 1.0)
     spreads = noise if isinstance(noise, list) and len(noise) == len(pairs) else [None] * len(pairs)
     marks = [line(x, y, [(0.0, 0.0), (1.0, 1.0)], "ideal"), line(x, y, pairs, "curve")]
+    keys = [("dot-run", "this run"), ("ideal", "right")]
+    if any(isinstance(spread, int | float) for spread in spreads):
+        keys.append(("whisker", whiskers))
     rows = []
     for (at, share), spread in zip(pairs, spreads, strict=True):
         if drawable([at, share]) != [at, share]:
@@ -215,7 +254,7 @@ def _diagonal(
         table(title, [names[0], names[1]], rows),
         axis=x,
         axis_words=f"{names[0]} · {names[1]} upward",
-        keys=legend(("dot-run", "this run"), ("ideal", "right")),
+        keys=legend(*keys),
     )
 
 

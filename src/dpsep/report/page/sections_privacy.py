@@ -13,7 +13,7 @@ from dpsep.report.page.files import Absent
 from dpsep.report.page.markup import Markup, label, number, percent, table, tag
 from dpsep.report.page.svg import HEIGHT, Axis, axis_of, dot, drawable, line, panel, upright
 from dpsep.report.page.verdict import Stated
-from dpsep.report.page.words import CLAIMS, chance_after, odds, one_in
+from dpsep.report.page.words import CLAIMS, chance_after, number_up, odds, one_in, percent_up, unit_words
 
 __all__ = ["curves", "spent"]
 
@@ -48,8 +48,8 @@ def _statement(one: Stated, *, many: bool) -> Markup:
     if one.metrics is not None:
         total = one.total
         text += (
-            f" Its metrics cost ({number(one.metrics.epsilon)}, {number(one.metrics.delta)}) more; both "
-            f"together count as ({number(total.epsilon)}, {number(total.delta)}), the sum."
+            f" Its metrics cost ({number_up(one.metrics.epsilon)}, {number_up(one.metrics.delta)}) more; "
+            f"both together count as ({number_up(total.epsilon)}, {number_up(total.delta)}), the sum."
         )
     return tag(
         "blockquote",
@@ -60,28 +60,27 @@ def _statement(one: Stated, *, many: bool) -> Markup:
 def _odds(ctx: Context) -> Any:
     total, first = ctx.verdict.total, ctx.verdict.stated[0]
     if total is None:
-        return absent("The runs protect different units, so that no one number says what all of them tell.")
-    rows = []
-    for one in odds(total.epsilon, total.delta, first.fit.relation, first.fit.unit):
-        after = [percent(chance_after(before, one.exponent)) for before in CLAIMS]
-        rows.append(
-            [one.claim, f"×{number(math.exp(min(one.exponent, 700.0)), 3)}", *after, one_in(one.beyond)]
+        return absent(
+            "The runs protect different units, or compare different tables, so that no one number says what "
+            "all of them tell."
         )
-    header = ["claim about one person", "odds grow by at most"]
-    header += [f"held {percent(before)} likely before: at most" for before in CLAIMS]
+    unit = unit_words(first.fit.unit)
+    claims = odds(total.epsilon, total.delta, first.fit.relation, first.fit.unit)
+    rows: list[list[Any]] = [
+        ["odds grow by at most", *(f"×{number_up(math.exp(min(one.exponent, 700.0)), 3)}" for one in claims)]
+    ]
+    for before in CLAIMS:
+        after = [percent_up(chance_after(before, one.exponent)) for one in claims]
+        rows.append([f"held {percent(before)} likely before: then at most", *after])
+    rows.append(["no promise in", *(one_in(one.beyond) for one in claims)])
     return [
-        tag("h3", "What a reader can learn about one person"),
-        tag(
-            "p",
-            "Suppose someone knows every other record and holds a claim about one person to be true with "
-            "some chance. Seeing this result can move that chance no further than the table says, whatever "
-            "the reader knows and however clever the attack.",
-        ),
+        tag("h3", f"What a reader can learn about one {unit}"),
+        tag("p", _promise(ctx, unit)),
         table(
             "The most that this result can do to a chance",
-            [*header, "no promise in"],
+            ["claim", *(one.claim for one in claims)],
             rows,
-            class_="data wide",
+            class_="data odds",
         ),
         tag(
             "p",
@@ -90,7 +89,7 @@ def _odds(ctx: Context) -> Any:
             tag("sup", "ε"),
             " for tables that the guarantee compares directly, e",
             tag("sup", "2ε"),
-            " for two values of a record that are each compared with a blank. The last column is what δ "
+            f" for two values of a {unit} that are each compared with a blank. The last row is what δ "
             "leaves open: the run behaves like one that always keeps the bound, but for a chance of at most "
             "that much, in which nothing is promised. What is learned about people in general, such as that "
             "smoking harms, is the purpose of a study, holds whether or not a person takes part, and is not "
@@ -100,24 +99,53 @@ def _odds(ctx: Context) -> Any:
     ]
 
 
+def _promise(ctx: Context, unit: str) -> str:
+    """What the table of odds says, and on what conditions where there are any."""
+    words = (
+        f"Suppose someone knows every other {unit} and holds a claim about one {unit} to be true with some "
+        "chance. Seeing this result can move that chance no further than the table says, whatever the reader "
+        "knows and however clever the attack"
+    )
+    conditions = []
+    if not ctx.verdict.secure:
+        conditions.append("the reader has no way to the noise, which was seeded or made by the fast path")
+    if any(one.fit.leaks or _looked(one) for one in ctx.verdict.stated):
+        conditions.append("nothing is learned from what stands outside the guarantee, listed below")
+    if any(one.fit.federation is not None for one in ctx.verdict.stated):
+        conditions.append("the reader is one whom the guarantee of the federation is for, as said below")
+    if not conditions:
+        return f"{words}."
+    return f"{words}, but only if {'; and if '.join(conditions)}."
+
+
+def _looked(one: Stated) -> bool:
+    return not isinstance(one.run.schema, Absent) and one.run.schema.looked
+
+
 def _not_covered(ctx: Context) -> list[Any]:
     items: list[Any] = []
+    unit = unit_words(ctx.verdict.stated[0].fit.unit)
+    several = ", such as a person with several records" if unit == "record" else ""
     for one in ctx.verdict.stated:
-        items += [["Outside the guarantee: ", label(leak, 600)] for leak in one.fit.leaks[:50]]
+        whose = ["Run ", label(one.run.name), ". "] if ctx.beside else None
+        items += [[whose, "Outside the guarantee: ", label(leak, 600)] for leak in one.fit.leaks[:50]]
+        if _looked(one) and not one.fit.leaks:
+            items.append([whose, "Outside the guarantee: declarations that were read off the data."])
         if not one.fit.secure:
             items.append(
                 [
+                    whose,
                     tag("strong", "NOT FOR RELEASE. "),
                     "The noise was seeded or made by the fast floating-point path.",
                 ]
             )
         if one.fit.federation is not None:
-            items.append(["Federation: ", label(one.fit.federation["text"], 1500)])
+            items.append([whose, "Federation: ", label(one.fit.federation["text"], 1500)])
     items += [
         "Other results from the same records, a schema that was found privately among them: they add up. A "
         "ledger counts them; this page counts what it shows.",
-        f"Anything about more than one {ctx.verdict.stated[0].fit.unit} at a time: for ten together ε counts "
-        "ten times, and δ more than that.",
+        f"Anything about more than one {unit} at a time{several}: for ten together ε counts ten times, and δ "
+        "more than that.",
         "The table itself, backups of it and whoever can read it.",
         "Whoever can change the run's folder: its manifest shows accidents, and is no signature.",
     ]
@@ -135,7 +163,7 @@ def curves(ctx: Context) -> Markup:
         return section(
             "curve",
             title,
-            absent(schedule.why, "A fit by this version stores it, and the curves appear here."),
+            absent(schedule.why, "" if first.fit.federation else "A fit by this version stores it."),
         )
     whose = tag("p", "Of the fit of run ", label(first.run.name), " alone.") if ctx.beside else None
     return section("curve", title, whose, _against_delta(first, schedule), _over_releases(first, schedule))
@@ -173,7 +201,7 @@ def _against_delta(one: Stated, schedule: Schedule) -> Markup:
         "One run keeps many promises at once: a smaller chance δ of no promise at the price of a larger ε. "
         "The stated pair is one point of this curve; the rest follows from the same noise.",
         panel(x, y, marks, words=words),
-        table("Epsilon at each delta", ["δ", "ε"], [[number(d, 3), number(e)] for d, e in pairs]),
+        table("Epsilon at each delta", ["δ", "ε"], [[number_up(d, 3), number_up(e)] for d, e in pairs]),
         axis=x,
         axis_words="δ (logarithmic) · ε upward",
         keys=legend(("curve", "the fit"), ("dot-stated", "as stated")),
@@ -192,22 +220,24 @@ def _over_releases(one: Stated, schedule: Schedule) -> Markup:
                 done,
                 HEIGHT * (1 - y.share(spent)),
                 "dot-run",
-                f"after {number(done)} releases: ε = {number(spent)}",
+                f"after {number(done)} releases: ε = {number_up(spent)}",
                 r=3,
             )
             for done, spent in pairs
         ),
     ]
-    words = f"Epsilon after each release, rising to {number(one.fit.epsilon)} after {number(pairs[-1][0])}."
+    words = (
+        f"Epsilon after each release, rising to {number_up(one.fit.epsilon)} after {number(pairs[-1][0])}."
+    )
     return figure(
         "fig-releases",
         "Epsilon over the releases",
-        f"What a reader of the first releases alone would learn, at δ = {number(one.fit.delta)}. It grows "
+        f"What a reader of the first releases alone would learn, at δ = {number_up(one.fit.delta)}. It grows "
         "more and more slowly: a later release costs less than an earlier one with the same noise. The whole "
         "was charged before the first one; a run that stops early has still spent all of it.",
         panel(x, y, marks, words=words),
         table(
-            "Epsilon after so many releases", ["releases", "ε"], [[number(d), number(e)] for d, e in pairs]
+            "Epsilon after so many releases", ["releases", "ε"], [[number(d), number_up(e)] for d, e in pairs]
         ),
         axis=x,
         axis_words="releases · ε upward",
@@ -215,4 +245,4 @@ def _over_releases(one: Stated, schedule: Schedule) -> Markup:
 
 
 def _pair(epsilon: float, delta: float) -> str:
-    return f"ε = {number(epsilon)} at δ = {number(delta, 3)}"
+    return f"ε = {number_up(epsilon)} at δ = {number_up(delta, 3)}"

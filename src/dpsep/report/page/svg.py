@@ -120,8 +120,10 @@ def upright(axis: Axis, value: float, height: float, class_: str, tip: Any = Non
     return tag("line", *_tip(tip), class_=class_, x1=x, x2=x, y1=0, y2=height, data_v=_values(axis, value))
 
 
-def dot(axis: Axis, value: float, y: float, class_: str, tip: Any = None, r: float = 4) -> Markup:
-    """Return a dot, with a text that is shown at it."""
+def dot(
+    axis: Axis, value: float, y: float, class_: str, tip: Any = None, r: float = 4, scaled: str | None = None
+) -> Markup:
+    """Return a dot, with a text that is shown at it, and another one for scaled effects."""
     return tag(
         "circle",
         *_tip(tip),
@@ -130,6 +132,7 @@ def dot(axis: Axis, value: float, y: float, class_: str, tip: Any = None, r: flo
         cy=f"{y:.1f}",
         r=r,
         data_v=_values(axis, value),
+        data_scaled_tip=scaled,
     )
 
 

@@ -1,37 +1,34 @@
 """Whether a report may speak of privacy: one answer for the whole page, and what each run states.
 
-A report is private if every run in it is: its folder is whole, its statement is there, says so, agrees with
-the stored posterior, and is not contradicted by its own schedule. One run that is not takes the statement
-from all, since the page shows that run's numbers beside the others.
+A report is private if every run in it is: its folder is whole, and its statement is there, says so, and is
+contradicted by nothing (`dpsep.report.page.claims`). One run that is not takes the statement from all, since
+the page shows that run's numbers beside the others.
 
 **Privacy.** The answer leans to no: what is missing, unreadable, changed or contradictory gives no statement.
 A manifest is no signature, so a statement is as good as the hands that the folder went through.
 """
 
-import dataclasses
-import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from dpsep.estimators.statement import PrivacyStatement
 from dpsep.privacy.accounting import Schedule
-from dpsep.privacy.curve import schedule_of
+from dpsep.report.page.claims import (
+    HIGH,
+    Charge,
+    Refused,
+    alone,
+    check_asked,
+    check_ledger,
+    read_metrics,
+    read_schedule,
+    read_statement,
+)
 from dpsep.report.page.contents import Run, Value
 from dpsep.report.page.files import Absent
-from dpsep.report.page.markup import clean
+from dpsep.report.page.markup import clean, number
+from dpsep.report.page.words import number_up
 
 __all__ = ["Charge", "Stated", "Verdict", "judge"]
-
-SLACK = 1e-3
-"""Relative excess of a recomputed epsilon that is put down to the accountant's tolerance."""
-_FIELDS = {field.name for field in dataclasses.fields(PrivacyStatement)}
-_TEXTS = ("unit", "sampling", "accountant", "scaling", "run")
-
-
-class Charge(NamedTuple):
-    """A guarantee: epsilon and delta."""
-
-    epsilon: float
-    delta: float
 
 
 class Stated(NamedTuple):
@@ -48,6 +45,20 @@ class Stated(NamedTuple):
         more = self.metrics or Charge(0.0, 0.0)
         return Charge(self.fit.epsilon + more.epsilon, self.fit.delta + more.delta)
 
+    @property
+    def units(self) -> int | None:
+        """How many records or groups there are, where it is stated; of a federation, at all sites."""
+        if self.fit.federation is not None:
+            rows = [site.get("rows") for site in self.fit.federation["sites"].values()]
+            return sum(rows) if all(type(one) is int and one > 0 for one in rows) else None
+        return None if isinstance(self.schedule, Absent) else self.schedule.parts[-1].records
+
+    @property
+    def column(self) -> str | None:
+        """Of groups the column that makes them, where a schema says so."""
+        schema = self.run.schema
+        return None if self.fit.unit == "record" or isinstance(schema, Absent) else schema.unit
+
 
 class Verdict(NamedTuple):
     """The answer.
@@ -61,11 +72,15 @@ class Verdict(NamedTuple):
     total
         What everything on the page amounts to if all runs read the same records; None where their relations
         or units differ, so that they do not add up.
+    cautions
+        Sentences for the stamp of a private report: what makes its guarantee weak, what is outside it, what
+        could not be checked.
     """
 
     stated: tuple[Stated, ...]
     reasons: tuple[str, ...]
     total: Charge | None
+    cautions: tuple[str, ...] = ()
 
     @property
     def private(self) -> bool:
@@ -78,127 +93,93 @@ class Verdict(NamedTuple):
         return all(one.fit.secure for one in self.stated)
 
 
-class _Refused(Exception):
-    """A run without a statement; the message says why."""
+def judge(runs: tuple[Run, ...], ledger: Value | Absent | None = None) -> Verdict:
+    """Decide for a report of these runs; the first is the one that it is about.
 
-
-def judge(runs: tuple[Run, ...]) -> Verdict:
-    """Decide for a report of these runs; the first is the one that it is about."""
+    Parameters
+    ----------
+    runs
+        As read from their folders.
+    ledger
+        Rows of a ledger, to be held against what is stated.
+    """
     stated, reasons = [], []
     for place, run in enumerate(runs):
         try:
-            stated.append(_stated(run))
-        except _Refused as refused:
-            whose = (
-                "" if len(runs) == 1 else ("This run: " if place == 0 else f"Run {clean(run.name)[:40]}: ")
-            )
-            reasons.append(f"{whose}{refused}")
+            stated.append(_stated(run, None if isinstance(ledger, Absent) else ledger))
+        except Refused as refused:
+            reasons.append(f"{_whose(run, place, len(runs))}{refused}")
         except Exception as error:  # a hostile folder may do anything to a converter
             reasons.append(f"A privacy statement could not be read ({type(error).__name__}).")
     if reasons:
         return Verdict((), tuple(reasons), None)
-    kinds = {(one.fit.relation, one.fit.unit) for one in stated}
     total = None
-    if len(kinds) == 1:
+    if _adds_up(stated):
         total = Charge(sum(one.total.epsilon for one in stated), sum(one.total.delta for one in stated))
-    return Verdict(tuple(stated), (), total)
+    return Verdict(tuple(stated), (), total, tuple(_cautions(stated, total)))
 
 
-def _stated(run: Run) -> Stated:
-    privacy = run.privacy
-    if run.trouble:
-        raise _Refused(f"The folder is not as the fit left it. {run.trouble[0]}")
-    if isinstance(privacy, Absent):
-        raise _Refused(f"There is no privacy statement to rely on. {privacy.why}")
-    if privacy.get("private") is not True:
-        raise _Refused("The fit was made without privacy, and may give away single records.")
-    fit = _statement(privacy)
-    _check_agreement(run, fit)
-    return Stated(run, fit, _metrics(run, privacy), _schedule(privacy, fit))
+def _whose(run: Run, place: int, count: int) -> str:
+    if count == 1:
+        return ""
+    return "This run: " if place == 0 else f"Run {clean(run.name)[:40]}: "
 
 
-def _statement(privacy: Value) -> PrivacyStatement:
-    fields: dict[str, Any] = {name: privacy[name] for name in privacy.keys() & _FIELDS}
-    _charge(fields)
-    leaks: Any = fields.get("leaks", [])
-    federation = fields.get("federation")
-    sound = (
-        fields.get("relation") in ("zero-out", "replace-one")
-        and all(isinstance(fields.get(name), str) for name in _TEXTS)
-        and isinstance(fields.get("secure"), bool)
-        and _is_number(fields.get("sigma"))
-        and _is_number(fields.get("steps"))
-        and isinstance(leaks, list)
-        and all(isinstance(leak, str) for leak in leaks)
-        and (federation is None or isinstance(federation, dict))
-        and (federation is None or isinstance(federation.get("text"), str))
-    )
-    if not sound:
-        raise _Refused("privacy.json is not a statement as a fit writes it.")
-    fields["leaks"] = tuple(leaks)
-    return PrivacyStatement(**fields)
+def _stated(run: Run, ledger: Value | None) -> Stated:
+    fit = read_statement(run)
+    found = Stated(run, fit, read_metrics(run, fit), read_schedule(fit))
+    check_asked(run, fit)
+    if ledger is not None:
+        check_ledger(run, fit, found.metrics, ledger)
+    return found
 
 
-def _charge(fields: Value) -> Charge:
-    epsilon: Any = fields.get("epsilon")
-    delta: Any = fields.get("delta")
-    if not (_is_number(epsilon) and _is_number(delta) and epsilon >= 0 and 0 <= delta < 1):
-        raise _Refused("What is stated is no number that a guarantee can have.")
-    return Charge(float(epsilon), float(delta))
+def _adds_up(stated: list[Stated]) -> bool:
+    """Whether the runs compare the same tables and protect the same units, groups of one column included."""
+    if len({(one.fit.relation, one.fit.unit) for one in stated}) > 1:
+        return False
+    columns = [one.column for one in stated]
+    groups = len(stated) > 1 and stated[0].fit.unit != "record"
+    return not groups or (None not in columns and len(set(columns)) == 1)
 
 
-def _metrics(run: Run, privacy: Value) -> Charge | None:
-    charge = privacy.get("metrics")
-    if charge is None:
-        if not isinstance(run.metrics, Absent) and _from_held_out(run.metrics):
-            raise _Refused("There are metrics of held-out records, and no charge for them is stated.")
-        return None
-    if not isinstance(charge, dict):
-        raise _Refused("The charge of the metrics is not as a fit writes it.")
-    return _charge(charge)
-
-
-def _from_held_out(metrics: Value) -> bool:
-    calibration = metrics.get("calibration")
-    source = calibration.get("source") if isinstance(calibration, dict) else None
-    return source == "charged" or "privacy" in metrics or "public" not in str(metrics.get("on"))[:200]
-
-
-def _check_agreement(run: Run, fit: PrivacyStatement) -> None:
-    """The posterior holds the statement once more; both must say the same."""
-    if isinstance(run.posterior, Absent):
-        raise _Refused(f"The posterior that the statement is about cannot be read. {run.posterior.why}")
-    parameters, learned = run.posterior.get("parameters"), run.posterior.get("learned")
-    stored = learned.get("privacy_") if isinstance(learned, dict) else None
-    inner = stored.get("statement") if isinstance(stored, dict) else None
-    asked = parameters.get("private") if isinstance(parameters, dict) else None
-    same = isinstance(inner, dict) and all(
-        inner.get(name) == getattr(fit, name) for name in ("epsilon", "delta", "relation", "unit", "run")
-    )
-    if asked is False or not same:
-        raise _Refused("privacy.json and posterior.json do not state the same.")
-
-
-def _schedule(privacy: Value, fit: PrivacyStatement) -> Schedule | Absent:
-    """Read the schedule, and compute from it what is stated once more."""
-    description = privacy.get("schedule")
-    if description is None:
-        return Absent(
-            "This run does not hold its schedule of releases: an earlier version of dpsep wrote it."
+def _cautions(stated: list[Stated], total: Charge | None) -> list[str]:
+    """Return what a reader must know before the number is believed."""
+    sums = [total] if total is not None else [one.total for one in stated]
+    epsilon, delta = max(one.epsilon for one in sums), max(one.delta for one in sums)
+    found = []
+    if epsilon > HIGH:
+        found.append(f"ε = {number_up(epsilon)} is large: above {number(HIGH)} it promises next to nothing.")
+    counted = [(one.units, one.fit.unit) for one in stated if one.units is not None]
+    fewest, unit = min(counted, default=(0, ""))
+    if delta * fewest >= 1:
+        found.append(
+            f"δ = {number_up(delta)} is not below one over the number of {unit}s ({fewest:,}): a method that "
+            "publishes one of them whole, chosen at random, could state the same."
         )
-    try:
-        schedule = schedule_of(description)
-        again = schedule.epsilon(fit.delta)
-    except Exception as error:
-        raise _Refused(
-            f"The schedule of releases cannot be accounted for ({type(error).__name__})."
-        ) from None
-    if schedule.relation != fit.relation or not again <= fit.epsilon * (1 + SLACK) + 1e-9:
-        raise _Refused(
-            "THE STATEMENT AND THE SCHEDULE DISAGREE: the releases that are listed cost more than is stated."
+    leaks = sum(len(one.fit.leaks) for one in stated)
+    if leaks:
+        what = "One thing is" if leaks == 1 else f"{leaks} things are"
+        found.append(f"{what} outside the guarantee; see what was spent.")
+    for place, one in enumerate(stated):
+        found += [_whose(one.run, place, len(stated)) + words for words in _of_one(one)]
+    return found
+
+
+def _of_one(one: Stated) -> list[str]:
+    found = []
+    looked = not isinstance(one.run.schema, Absent) and one.run.schema.looked
+    if looked and not any("drafted by looking" in leak for leak in one.fit.leaks):  # else it is counted there
+        found.append("Declarations of columns were read off the data, which no guarantee covers.")
+    mode = None if one.fit.federation is None else one.fit.federation["mode"]
+    against = alone(one.fit)
+    if against is not None:
+        found.append(
+            "Against whoever sees the answers of single sites, the server of the federation included, the "
+            f"fit keeps ε = {number_up(against)}, δ = {number_up(one.fit.delta)}."
         )
-    return schedule
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if mode == "server":
+        found.append("The server of the federation saw sums without noise: nothing is promised against it.")
+    if isinstance(one.schedule, Absent):
+        found.append(one.schedule.why)
+    return found

@@ -1,6 +1,6 @@
 r"""Sentences for readers without statistics: what epsilon means as odds, what is covered and what is not.
 
-*Odds.* Let the reader know all other records, and let him hold a claim about one person to be true with
+*Odds.* Let the reader know all other records, and let him hold a claim about one of them to be true with
 chance p before he sees the result. Pure epsilon-DP bounds the ratio of the result's likelihoods under two
 neighbouring tables by e^epsilon, so by Bayes his odds grow at most by that factor:
 
@@ -14,17 +14,32 @@ that claim. Two values A and B are each a neighbour of the blank, two hops apart
 variation, whose likelihood ratio keeps within e^epsilon (Dwork and Roth 2014, lemma 3.17). So the run
 behaves like one that keeps the bound always, but for a chance of at most delta, in which nothing is promised;
 over two hops delta is (1 + e^epsilon) delta.
+
+*Rounding.* Numbers that bound something from above are rounded up, so that none is shown smaller than it is.
 """
 
 import math
+from decimal import ROUND_CEILING, Decimal
 from typing import NamedTuple
 
-from dpsep.report.page.markup import number
+from dpsep.report.page.markup import clean, number
 
-__all__ = ["CLAIMS", "Odds", "chance_after", "odds", "one_in", "relation_words"]
+__all__ = [
+    "CLAIMS",
+    "Odds",
+    "chance_after",
+    "number_up",
+    "odds",
+    "one_in",
+    "percent_up",
+    "relation_words",
+    "unit_words",
+]
 
 CLAIMS = (0.01, 0.1, 0.5)
 """Chances before that are shown."""
+_SLACK = 1e-9
+"""Relative excess that is put down to floating point: 0.1 + 0.2 is shown as 0.3."""
 
 
 class Odds(NamedTuple):
@@ -67,8 +82,11 @@ def odds(epsilon: float, delta: float, relation: str, unit: str) -> list[Odds]:
     >>> [(one.exponent, round(one.beyond, 7)) for one in odds(1.0, 1e-6, "zero-out", "record")]
     [(1.0, 1e-06), (2.0, 3.7e-06)]
     """
-    took_part = f"This person's {unit} was used, and not left blank"
-    says = f"This person's {unit} says one thing, and not another"
+    whose, used, say = f"This {unit_words(unit)}", "was used", "says"
+    if unit == "group":
+        whose, used, say = "The rows of this group", "were used", "say"
+    took_part = f"{whose} {used}, and not left blank"
+    says = f"{whose} {say} one thing, and not another"
     if relation == "replace-one":
         return [Odds(says, epsilon, delta)]
     twice = min((1 + math.exp(min(epsilon, 700.0))) * delta, 1.0)
@@ -93,8 +111,44 @@ def one_in(chance: float) -> str:
     return f"1 in {shown:,.0f}" if shown < 1e12 else f"1 in {number(float(shown), 2)}"
 
 
+def number_up(value: float, digits: int = 4) -> str:
+    """Return a bound as a number that is not below it.
+
+    Examples
+    --------
+    >>> number_up(1.46512), number_up(0.1 + 0.2), number_up(2.71828, 3), number_up(1.0), number_up(1.2e-6)
+    ('1.466', '0.3', '2.72', '1', '1.2e−6')
+    """
+    if not (0 < value < math.inf) or (float(value).is_integer() and value < 1e6):
+        return number(value, digits)
+    exact = Decimal(float(value) * (1 - _SLACK))
+    step = Decimal(1).scaleb(exact.adjusted() - digits + 1)
+    return number(float(exact.quantize(step, ROUND_CEILING)), digits)
+
+
+def percent_up(value: float) -> str:
+    """Return a bound on a chance in percent, not below it.
+
+    Examples
+    --------
+    >>> percent_up(0.7311), percent_up(0.02672), percent_up(0.9999), percent_up(0.5)
+    ('74 %', '2.7 %', '100 %', '50 %')
+    """
+    if not 0 < value < 1:
+        return f"{number(100 * value, 3)} %"
+    percents = 100 * value * (1 - _SLACK)
+    return f"{math.ceil(percents)} %" if percents >= 9.9 else f"{number_up(percents, 2)} %"
+
+
+def unit_words(unit: str) -> str:
+    """Return what is protected, in a word that a folder cannot make long."""
+    return clean(unit)[:40]
+
+
 def relation_words(relation: str, unit: str) -> str:
     """Return what two tables are compared, in words."""
     if relation == "replace-one":
-        return f"compared with the same table with one {unit} replaced by any other"
-    return f"compared with the same table with one {unit} left blank; how many there are is public"
+        return f"compared with the same table with one {unit_words(unit)} replaced by any other"
+    return (
+        f"compared with the same table with one {unit_words(unit)} left blank; how many there are is public"
+    )
