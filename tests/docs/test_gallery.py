@@ -1,6 +1,7 @@
 """The gallery: each picture has a script, a file, words for those who do not see it, measured captions."""
 
 import importlib
+import os
 import re
 import subprocess
 import sys
@@ -19,6 +20,19 @@ ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS, FOLDER, PAGE = ROOT / "tools" / "gallery", ROOT / "docs" / "gallery", ROOT / "docs" / "gallery.md"
 NAMES = tuple(re.findall(r"\[Script\]\(\.\./tools/gallery/(\w+)\.py\)", PAGE.read_text(encoding="utf-8")))
 MOST_BYTES = 3_000_000
+
+
+@pytest.fixture(autouse=True)
+def _tables_that_are_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take public tables from the data folder beside the repository; never from the network."""
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise OSError("no network in tests")
+
+    data = ROOT.parent / "shared" / "data"
+    if "DPSEP_DATA" not in os.environ and data.is_dir():
+        monkeypatch.setenv("DPSEP_DATA", str(data))
+    monkeypatch.setattr("pooch.retrieve", refuse)
 
 
 @pytest.fixture

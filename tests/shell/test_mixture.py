@@ -257,7 +257,7 @@ def test_over_budget_is_a_wrong_call_that_leaves_nothing_behind(tmp_path: Path, 
 def test_an_interrupted_mixture_goes_on_with_the_same_settings_only(
     tmp_path: Path, table: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def stop(*_: Any) -> None:
+    def stop(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
     ledger = Ledger(tmp_path / "study.db", epsilon=2.0, delta=1e-4)

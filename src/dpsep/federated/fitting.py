@@ -94,7 +94,7 @@ def fit(model: Model, federation: Federation, *, on_step: Callable[[int, int], N
     check_model(model, federation)
     model._check_parameters()
     shape = shape_of(federation)
-    leaks = model._collect_leaks(lambda: model._warn_of_leaks(shape, np.empty(0)))
+    leaks = model._collect_leaks(lambda: model._warn_of_leaks(shape, np.empty(0, object)))
     model._keep_names(shape)
     budget, terms = _offered(model, federation)
     _check_ledger(model, federation)

@@ -103,7 +103,7 @@ def fit_partitioned(
     if rounds < 1 or local < 1 or not 0 < damping <= 1:
         raise ValueError("rounds and local must be at least 1, and damping in (0, 1].")
     shape = shape_of(federation)
-    leaks = model._collect_leaks(lambda: model._warn_of_leaks(shape, np.empty(0)))
+    leaks = model._collect_leaks(lambda: model._warn_of_leaks(shape, np.empty(0, object)))
     model._keep_names(shape)
     terms = _terms(model, federation, rounds, local)
     federation.offer(terms)
