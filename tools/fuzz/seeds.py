@@ -194,8 +194,13 @@ def runs(
             options = {"model": "linear", "schema": declared, "unit": "record"}
         options |= {"components": 2} if name == "mixture" else {}
         options |= {"hidden": "3"} if name == "network" else {}
-        request = Request(str(table), made[name], private=False, quiet=True, **options)
-        with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
+        request = Request(str(table), made[name], private=False, **options)
+        nowhere = io.StringIO()
+        with (
+            warnings.catch_warnings(),
+            contextlib.redirect_stdout(nowhere),
+            contextlib.redirect_stderr(nowhere),
+        ):
             warnings.simplefilter("ignore")
             run(request)
     return made
