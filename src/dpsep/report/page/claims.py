@@ -164,9 +164,8 @@ def check_ledger(run: Run, fit: PrivacyStatement, metrics: Charge | None, ledger
     privacy = {} if isinstance(run.privacy, Absent) else run.privacy
     counted = privacy.get("metrics")
     most = Charge(fit.epsilon, fit.delta)
-    if (
-        fit.federation is not None
-    ):  # a server's own ledger is charged what was asked, a site's for its answers
+    if fit.federation is not None:
+        # A server's own ledger is charged what was asked, a site's for its answers.
         asked = _charge(parameters(run))
         most = Charge(max(fit.epsilon, asked.epsilon, alone(fit) or 0.0), max(fit.delta, asked.delta))
     stated = {fit.run: most}
