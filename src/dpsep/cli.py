@@ -4,7 +4,6 @@ Modules that take long to import are imported inside the commands, so that ``dps
 Exit codes: 0 done, 1 the work failed, 2 the call was wrong.
 """
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,7 +13,22 @@ from typer.core import TyperGroup
 
 from dpsep.shell.errors import is_broken_pipe, leave
 from dpsep.shell.federate_commands import federate_app
+from dpsep.shell.ledger_commands import ledger_app
+from dpsep.shell.options import (
+    Brief,
+    Covariance,
+    Json,
+    Model,
+    Quiet,
+    Relation,
+    SchemaFile,
+    Table,
+    TableFormat,
+    Unit,
+    Wait,
+)
 from dpsep.shell.screen import hush
+from dpsep.shell.study_commands import audit, bench, paper, plan
 
 __all__ = ["app", "main"]
 
@@ -33,55 +47,6 @@ class _Guarded(TyperGroup):
             leave(error, debug=bool(ctx.params.get("debug")))
 
 
-class Model(StrEnum):
-    """Kinds of regression, networks, and the mixture."""
-
-    auto = "auto"
-    linear = "linear"
-    logistic = "logistic"
-    probit = "probit"
-    poisson = "poisson"
-    network = "network"
-    network_classifier = "network-classifier"
-    mixture = "mixture"
-
-
-class Covariance(StrEnum):
-    """Variances of a mixture's components: one a column, or one for all."""
-
-    diag = "diag"
-    spherical = "spherical"
-
-
-class Relation(StrEnum):
-    """Neighbouring relations."""
-
-    zero_out = "zero-out"
-    replace_one = "replace-one"
-
-
-class Unit(StrEnum):
-    """Whose privacy is counted."""
-
-    record = "record"
-    group = "group"
-
-
-class Format(StrEnum):
-    """Formats of tables."""
-
-    csv = "csv"
-    parquet = "parquet"
-    arrow = "arrow"
-
-
-class Rule(StrEnum):
-    """Composition rules of a ledger."""
-
-    sum = "sum"
-    rdp = "rdp"
-
-
 app = typer.Typer(
     cls=_Guarded,
     help="Private Bayesian regression and clustering: fit, predict, and keep account of what was spent.",
@@ -89,29 +54,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-ledger_app = typer.Typer(help="Make a privacy ledger and look at it.", no_args_is_help=True)
 app.add_typer(ledger_app, name="ledger")
 app.add_typer(federate_app, name="federate")
-
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
-JsonFile = Annotated[
-    Path | None,
-    typer.Option("--json", metavar="FILE", help="Write the result to a file; - for standard output alone."),
-]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Print warnings and errors only.")]
-Brief = Annotated[bool, typer.Option("--quiet", help="No remarks and no progress bar.")]
-Table = Annotated[
-    str, typer.Argument(metavar="TABLE", help="CSV, Parquet or Arrow file; - for standard input.")
-]
-TableFormat = Annotated[
-    Format | None,
-    typer.Option("--format", help="Of TABLE, where its name and first bytes do not tell."),
-]
-SchemaFile = Annotated[Path | None, typer.Option("--schema", help="TOML file that declares the columns.")]
-Wait = Annotated[float, typer.Option(metavar="SECONDS", help="How long to wait for a locked ledger.")]
-LedgerPath = Annotated[
-    str, typer.Argument(metavar="PATH", help="The ledger's file, or URL (postgresql://...?ledger=NAME).")
-]
 
 
 def _version(wanted: bool) -> None:
@@ -386,199 +330,8 @@ def schema(
     )
 
 
-@app.command()
-def bench(
-    cases: Annotated[
-        list[str] | None, typer.Argument(metavar="[CASES]...", help="Which cases; all if left out.")
-    ] = None,
-    json_path: JsonFile = None,
-    quick: Annotated[bool, typer.Option("--quick", help="A short run.")] = False,
-    quiet: Quiet = False,
-) -> None:
-    """Measure this package against others."""
-    from dpsep.shell import bench as work
-
-    hush(quiet, json_path)
-    work.run(list(cases or ()), quick=quick, json_path=json_path)
-
-
-@app.command()
-def plan(
-    model: Annotated[Model, typer.Option(help="auto: by the target of --schema.")] = Model.auto,
-    records: Annotated[int | None, typer.Option(help="Rows; found from a target if left out.")] = None,
-    features: Annotated[int | None, typer.Option(help="Columns, indicators counted one by one.")] = None,
-    schema: SchemaFile = None,
-    epsilon: Annotated[float | None, typer.Option(help="Budget; found from a target if left out.")] = None,
-    delta: Annotated[float, typer.Option(help="Probability outside the guarantee.")] = 1e-5,
-    relation: Annotated[Relation, typer.Option(help="Neighbouring data sets.")] = Relation.zero_out,
-    widening: Annotated[
-        float | None, typer.Option(help="Target: most width of intervals over that without privacy, as 1.2.")
-    ] = None,
-    excess_risk: Annotated[
-        float | None, typer.Option(help="Target: most loss of log predictive density, nats a record.")
-    ] = None,
-    components: Annotated[int | None, typer.Option(metavar="J", help="Clusters of --model mixture.")] = None,
-    levels: Annotated[
-        str | None, typer.Option(metavar="A,B", help="Indicator columns of each category among the features.")
-    ] = None,
-    private_scaling: Annotated[
-        bool, typer.Option("--private-scaling", help="Bounds are not declared, but found inside epsilon.")
-    ] = False,
-    sampling: Annotated[float | None, typer.Option(metavar="RATE", help="Of Poisson sampling.")] = None,
-    hidden: Annotated[
-        str | None, typer.Option(metavar="H[,H...]", help="Units of each hidden layer of a network.")
-    ] = None,
-    json_path: JsonFile = None,
-    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a picture (PNG).")] = None,
-    quiet: Quiet = False,
-) -> None:
-    """Say what a private fit will do and cost, from public numbers: no table is read."""
-    from dpsep.shell.plan import Question, run
-
-    hush(quiet, json_path)
-    run(
-        Question(
-            model=model.value,
-            relation=relation.value,
-            records=records,
-            features=features,
-            schema=schema,
-            epsilon=epsilon,
-            delta=delta,
-            widening=widening,
-            excess_risk=excess_risk,
-            components=components,
-            levels=levels,
-            private_scaling=private_scaling,
-            sampling=sampling,
-            hidden=hidden,
-            json_path=json_path,
-            plot=plot,
-        )
-    )
-
-
-@app.command()
-def audit(
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[TARGETS]...",
-            help="linear, logistic, mixture, network, dp-vi, dp-em (all if left out), or FILE.py:FUNCTION, "
-            "a function that returns your estimator and a made-up table (estimator, X, y).",
-        ),
-    ] = None,
-    epsilon: Annotated[str, typer.Option(metavar="A,B", help="What is claimed.")] = "0.5,1,4",
-    attack: Annotated[
-        list[str] | None,
-        typer.Option(help="canary, membership, 'one run' or replay; all if left out. May be repeated."),
-    ] = None,
-    controls: Annotated[
-        bool, typer.Option("--controls", help="Also break the library in eleven ways; all must be caught.")
-    ] = False,
-    matrix: Annotated[
-        str | None,
-        typer.Option(
-            metavar="pairs|all",
-            help="Also record and replay over the options of all estimators: all pairs of values, or all "
-            "combinations (hours).",
-        ),
-    ] = None,
-    only: Annotated[bool, typer.Option("--only", help="Controls or matrix alone, no target.")] = False,
-    quick: Annotated[bool, typer.Option("--quick", help="A tenth of the runs.")] = False,
-    scale: Annotated[float, typer.Option(help="Multiple of the number of runs.")] = 1.0,
-    jobs: Annotated[int | None, typer.Option(help="Processes; as many as cores by default.")] = None,
-    json_path: JsonFile = None,
-    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a picture (PNG).")] = None,
-    quiet: Quiet = False,
-) -> None:
-    """Attack private estimators: lower bounds on epsilon, record and replay, controls."""
-    from dpsep.shell import audit as work
-
-    hush(quiet, json_path)
-    work.run(
-        list(names or ()),
-        epsilon,
-        attacks=list(attack or ()),
-        controls=controls,
-        only=only,
-        matrix=matrix,
-        quick=quick,
-        scale=scale,
-        jobs=jobs,
-        json_path=json_path,
-        plot=plot,
-    )
-
-
-@app.command()
-def paper(
-    table: Annotated[
-        str, typer.Argument(metavar="TABLE", help="accounting, figure1, table1 to table9, theorem, or all.")
-    ],
-    json_path: JsonFile = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            metavar="FOLDER",
-            help="Folder for pictures (here by default), tables 2 to 9, and finished fits, not done again.",
-        ),
-    ] = None,
-    seeds: Annotated[int | None, typer.Option(help="Number of made data sets (table 1).")] = None,
-    datasets: Annotated[
-        str | None, typer.Option(metavar="A,B", help="Data sets of tables 2 to 9; all if left out.")
-    ] = None,
-    splits: Annotated[
-        int | None, typer.Option(help="Splits of each data set (tables 3 to 9); as the paper's runs.")
-    ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="A small run, to see that all works.")] = False,
-    quiet: Quiet = False,
-) -> None:
-    """Reproduce a table or figure of the paper: printed, as written, as accounted, ours."""
-    from dpsep.shell import paper as work
-
-    hush(quiet, json_path)
-    work.run(table, json_path, out, seeds, datasets=datasets, splits=splits, quick=quick)
-
-
-@ledger_app.command()
-def create(
-    path: LedgerPath,
-    epsilon: Annotated[
-        float, typer.Option(help="Budget of everything that is to be released from the data.")
-    ],
-    delta: Annotated[float, typer.Option(help="Its delta.")],
-    relation: Annotated[Relation, typer.Option(help="Neighbouring data sets.")] = Relation.zero_out,
-    rule: Annotated[Rule, typer.Option(help="How charges add up.")] = Rule.sum,
-    unit: Annotated[
-        Unit, typer.Option(help="Whose budget: each row's, or all rows' of one unit of a schema (group).")
-    ] = Unit.record,
-    as_json: Json = False,
-    quiet: Quiet = False,
-) -> None:
-    """Make a ledger with a budget that cannot be changed later."""
-    from dpsep.shell import ledger as work
-
-    hush(quiet)
-    work.create(path, epsilon, delta, relation.value, rule.value, unit.value, as_json=as_json)
-
-
-@ledger_app.command()
-def show(path: LedgerPath, as_json: Json = False) -> None:
-    """Show what a ledger allows, what is spent and left, and its rows."""
-    from dpsep.shell import ledger as work
-
-    work.show(path, as_json=as_json)
-
-
-@ledger_app.command()
-def verify(path: LedgerPath, as_json: Json = False, quiet: Quiet = False) -> None:
-    """Check that a ledger is whole and unchanged."""
-    from dpsep.shell import ledger as work
-
-    hush(quiet)
-    work.verify(path, as_json=as_json)
+for _command in (bench, plan, audit, paper):
+    app.command()(_command)
 
 
 def main() -> None:

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from dpsep.shell.options import Json, Quiet
 from dpsep.shell.screen import hush
 
 __all__ = ["federate_app"]
@@ -24,8 +25,6 @@ federate_app = typer.Typer(
     no_args_is_help=True,
 )
 
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Print warnings and errors only.")]
 SiteConfig = Annotated[Path, typer.Option("--config", metavar="FILE.toml", help="The settings.")]
 
 
