@@ -100,7 +100,7 @@ def kinds() -> dict[str, Kind]:
         "bounds": BOUNDS,
         "method": ("sep", "vi", "point"),
         "covariance": ("auto", "diagonal"),
-        "activation": ("relu", "sigmoid"),
+        "activation": ("auto", "relu", "sigmoid", "sine"),
         "hidden": (2, (2, 2)),
     }
     mixed = FLOW | {

@@ -50,7 +50,8 @@ class NetworkEstimator(NetworkDraws):
         Units of each hidden layer: a number, or one a layer; ``()`` is a linear model. None chooses from the
         number of records (`dpsep.theory.networks.default_hidden`).
     activation
-        ``"relu"`` or ``"sigmoid"``.
+        ``"relu"``, ``"sigmoid"`` or ``"sine"``; ``"auto"`` is the last for regression by SEP with
+        ``covariance="kronecker"`` and the first in everything else.
     bounds
         Public bounds of the features: a pair (low, high), each a number or one number a column. Cells beyond
         are clamped. Without bounds, they are estimated privately, inside epsilon.
@@ -70,6 +71,9 @@ class NetworkEstimator(NetworkDraws):
     covariance
         Of SEP's posterior: ``"kronecker"`` (correlated weights, a basis for each layer), ``"diagonal"``
         (independent weights); ``"auto"`` is the first under privacy and the second without.
+    direct
+        Whether the inputs also reach the output directly, a linear model beside the hidden units. This needs
+        SEP with ``covariance="kronecker"``; None is True there for regression and False otherwise.
     clip
         Multiple of the default clips; None chooses, and means no clip without privacy.
     steps
@@ -97,13 +101,14 @@ class NetworkEstimator(NetworkDraws):
         *,
         private: bool = True,
         hidden: Any = None,
-        activation: Literal["relu", "sigmoid"] = "relu",
+        activation: Literal["auto", "relu", "sigmoid", "sine"] = "auto",
         bounds: Any = None,
         public_scaling: Any = None,
         relation: Relation = "zero-out",
         sampling: Any = None,
         method: Literal["sep", "vi", "point", "ep", "adf"] = "sep",
         covariance: Literal["auto", "kronecker", "diagonal"] = "auto",
+        direct: bool | None = None,
         clip: float | None = None,
         steps: int | None = None,
         noise_aware: bool = True,
@@ -123,6 +128,7 @@ class NetworkEstimator(NetworkDraws):
         self.sampling = sampling
         self.method = method
         self.covariance = covariance
+        self.direct = direct
         self.clip = clip
         self.steps = steps
         self.noise_aware = noise_aware
@@ -237,7 +243,7 @@ class NetworkRegressor(RegressorMixin, NetworkEstimator):
         *,
         private: bool = True,
         hidden: Any = None,
-        activation: Any = "relu",
+        activation: Any = "auto",
         bounds: Any = None,
         target_bounds: Any = None,
         public_scaling: Any = None,
@@ -245,6 +251,7 @@ class NetworkRegressor(RegressorMixin, NetworkEstimator):
         sampling: Any = None,
         method: Any = "sep",
         covariance: Any = "auto",
+        direct: bool | None = None,
         clip: float | None = None,
         steps: int | None = None,
         noise_aware: bool = True,
@@ -265,6 +272,7 @@ class NetworkRegressor(RegressorMixin, NetworkEstimator):
             sampling=sampling,
             method=method,
             covariance=covariance,
+            direct=direct,
             clip=clip,
             steps=steps,
             noise_aware=noise_aware,
@@ -344,13 +352,14 @@ class NetworkClassifier(ClassifierMixin, NetworkEstimator):
         private: bool = True,
         classes: Any = None,
         hidden: Any = None,
-        activation: Any = "relu",
+        activation: Any = "auto",
         bounds: Any = None,
         public_scaling: Any = None,
         relation: Any = "zero-out",
         sampling: Any = None,
         method: Any = "sep",
         covariance: Any = "auto",
+        direct: bool | None = None,
         clip: float | None = None,
         steps: int | None = None,
         noise_aware: bool = True,
@@ -371,6 +380,7 @@ class NetworkClassifier(ClassifierMixin, NetworkEstimator):
             sampling=sampling,
             method=method,
             covariance=covariance,
+            direct=direct,
             clip=clip,
             steps=steps,
             noise_aware=noise_aware,

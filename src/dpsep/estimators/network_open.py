@@ -17,7 +17,7 @@ from dpsep.estimators.network_releases import gradient_method, gradient_release,
 from dpsep.estimators.network_run import Inputs, fit_gradients, fit_through, fitted
 from dpsep.estimators.network_task import Task
 from dpsep.families import DiagonalGaussian
-from dpsep.inference import descent, ep, network_diagonal, pbp
+from dpsep.inference import descent, ep, moments, network_diagonal, pbp
 from dpsep.models.concentrated_noise import ConcentratedNoise
 from dpsep.models.network_factors import NetworkFactors
 from dpsep.models.network_model import Network, NetworkRegression
@@ -62,7 +62,12 @@ def own_inputs(task: Task, records: tuple[Array, Array]) -> Inputs:
     mean = scaled.mean(axis=0)
     values, vectors = np.linalg.eigh(np.cov(scaled.T, bias=True).reshape(task.features, task.features))
     half = vectors * np.sqrt(np.maximum(values, 1e-12))
-    return Inputs(columns, single(outcome), mean, half)
+    if task.outcome == "classification":
+        return Inputs(columns, single(outcome), mean, half)
+    target = (np.clip(y, outcome.low[0], outcome.high[0]) - outcome.centre[0]) / outcome.scale[0]
+    joint = np.cov(np.column_stack([scaled, target]).T, bias=True) + 1e-9 * np.eye(task.columns)
+    linear, left = moments.regression(np.linalg.cholesky(joint), moments.LEAST_RIDGE)
+    return Inputs(columns, single(outcome), mean, half, linear, left)
 
 
 def _fit_diagonal(task: Task, inputs: Inputs, records: tuple[Array, Array], seed: int) -> FittedNetwork:
@@ -87,7 +92,7 @@ def _fit_kronecker(task: Task, inputs: Inputs, records: tuple[Array, Array], see
     regression = task.outcome == "regression"
     likelihood = ConcentratedNoise() if regression else ProbitLikelihood()
     clip = math.inf if task.clip is None else 1.0
-    blocks = [Block("mean", task.size, clip)] + ([Block("noise", 2, math.inf)] if regression else [])
+    blocks = [Block("mean", task.size, clip)] + ([Block("noise", 1, math.inf)] if regression else [])
     gate = OpenGate(records, blocks, NetworkFactors(likelihood, task.activation))
     wanted = task if task.clip is not None else task._replace(clip=math.inf)
     steps = task.steps or default_steps(task.records)

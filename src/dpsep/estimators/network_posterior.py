@@ -18,7 +18,7 @@ from dpsep.estimators.predictive import PosteriorDraws
 from dpsep.estimators.summary import LEFT_OUT, Summary, spans, width_parts
 from dpsep.models import ProbitLikelihood, network
 from dpsep.models.glm import Columns
-from dpsep.models.network_factors import Basis, spread, through, turn
+from dpsep.models.network_factors import Basis, layer_shapes, spread, through, turn
 
 Array = NDArray[np.float64]
 ROWS = 4096
@@ -37,8 +37,11 @@ class FittedNetwork(NamedTuple):
         weights, moments propagated) or ``"point"`` (weights without a posterior).
     widths, activation
         Of the network.
+    direct
+        Whether the inputs also reach the output directly.
     mean
-        Posterior means of all weights, layer after layer, each (outputs, inputs + 1).
+        Posterior means of all weights, layer after layer, each (outputs, inputs + 1); with direct inputs the
+        last layer has theirs between those of the hidden units and the bias.
     left, right
         Of kind kronecker: basis of each layer, in which the posterior is independent.
     variance
@@ -83,12 +86,12 @@ class FittedNetwork(NamedTuple):
     noise_shape: float | None
     noise_rate: float | None
     noise_aware: bool
+    direct: bool = False
 
     @property
     def shapes(self) -> list[tuple[int, int]]:
         """Shape of each layer's weights."""
-        pairs = zip(self.widths[:-1], self.widths[1:], strict=True)
-        return [(outputs, inputs + 1) for inputs, outputs in pairs]
+        return layer_shapes(self.widths, direct=self.direct)
 
     @property
     def noise_precision(self) -> float:

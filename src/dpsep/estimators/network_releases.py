@@ -19,15 +19,16 @@ from dpsep.privacy.grid import Block, Contribution
 from dpsep.privacy.mechanism import Relation
 from dpsep.privacy.sampling import PoissonSampling, Sampling
 from dpsep.theory.networks import (
+    DIAGONAL_NOISE_CLIP,
     FIRST_SHARE,
     MOMENT_SHARE,
-    NOISE_CLIP,
     STANDARD_SHARE,
     STANDARD_STEPS,
     default_sampling,
     diagonal_plan,
     gradient_clip,
     moment_steps,
+    noise_clip,
     noise_share,
     sep_plan,
 )
@@ -64,12 +65,13 @@ def release_of(task: Task) -> Release:
         defaults = descent.PRIVATE_DEFAULTS[gradient_method(task)]
         return gradient_release(task, defaults, gradient_clip(task, defaults.clip))
     share = noise_share(task.records) if regression else 0.0
-    noise = [Block("noise", 2, NOISE_CLIP, share)] if regression else []
     rest = 1.0 - share
     if task.covariance == "kronecker":
+        noise = [Block("noise", 1, noise_clip(task.records), share)] if regression else []
         likelihood = ConcentratedNoise() if regression else ProbitLikelihood()
         factors = NetworkFactors(likelihood, task.activation)
         return Release(sep_plan(task).steps, [Block("mean", task.size, 1.0, rest), *noise], factors)
+    noise = [Block("noise", 2, DIAGONAL_NOISE_CLIP, share)] if regression else []
     plan = diagonal_plan(task)
     part = plan.mean_share / (plan.mean_share + plan.precision_share)
     blocks = [

@@ -39,9 +39,9 @@ from dpsep.models.network_factors import flatten
 from dpsep.privacy.checkpoint import Checkpoint
 from dpsep.privacy.gate import Gate, Records, check_blocks
 from dpsep.privacy.ledger import Ledger
-from dpsep.privacy.mechanism import Relation, Schedule
+from dpsep.privacy.mechanism import Mechanism, Relation, Schedule
 from dpsep.privacy.sampling import Sampling
-from dpsep.theory.networks import diagonal_plan, network_schedule, sep_plan
+from dpsep.theory.networks import FIRST_SHARE, diagonal_plan, network_schedule, sep_plan
 
 Array = NDArray[np.float64]
 LEAST_SCALE = 1e-4
@@ -57,12 +57,16 @@ class Inputs(NamedTuple):
         Maps of the columns.
     mean, half
         Mean of the scaled features, and a square root of their covariance.
+    linear, left
+        Weights of a linear model of the scaled outcome, and the variance that it leaves.
     """
 
     features: Columns
     outcome: Columns
     mean: Array
     half: Array
+    linear: Any = 0.0
+    left: float = 1.0
 
     @property
     def turn(self) -> Array:
@@ -146,7 +150,7 @@ def fit_through(
     if task.covariance == "diagonal":
         return _fit_diagonal(gate, task, inputs, steps, noise_aware, seed)
     plan = sep_plan(task)
-    shape = network.Shape(task.widths, task.activation, task.outcome, learn_prior=True)
+    shape = network.Shape(task.widths, task.activation, task.outcome, task.direct, learn_prior=True)
     settings = network.Settings(
         inputs.features,
         inputs.outcome,
@@ -160,6 +164,8 @@ def fit_through(
         cap=plan.cap if gate.deviations["mean"] > 0 else 1.0,  # short steps are for few and noisy records
         tail=plan.tail,
         start=plan.start,
+        linear=inputs.linear,
+        first_noise=plan.first_noise(inputs.left) if task.direct else 1.0,
         clip=plan.clip if task.clip is None or math.isfinite(task.clip) else math.inf,
     )
     found = network.run(gate, shape, settings, steps, seed)
@@ -268,6 +274,7 @@ def fitted(
         noise_shape=None if noise is None else noise[0],
         noise_rate=None if noise is None else noise[1],
         noise_aware=noise_aware,
+        direct=task.direct,
     )
 
 
@@ -290,19 +297,36 @@ def _moments(task: Task, records: Records, run: Run, features: Columns, outcome:
         found = moments.run(gate, features, outcome, task.columns, moment_plan(task)[1])
         kept = np.concatenate([found.mean[None], found.half])
         run.saved.keep_early("moments", kept)
-    return inputs_of(task, features, outcome, moments.Moments(kept[0], kept[1:]))
+    found = moments.Moments(kept[0], kept[1:])
+    return inputs_of(task, features, outcome, found, moment_ridge(task, run.schedule.parts[-2]))
 
 
-def inputs_of(task: Task, features: Columns, outcome: Columns, found: moments.Moments) -> Inputs:
+def inputs_of(
+    task: Task, features: Columns, outcome: Columns, found: moments.Moments, ridge: float
+) -> Inputs:
     """Standardise columns by their moments, unless they are declared to be so already."""
     d = task.features
-    if task.standard:
-        return Inputs(features, outcome, found.mean[:d], found.half[:d, :d])
     deviation = np.maximum(np.sqrt(np.sum(found.half**2, axis=1)), LEAST_SCALE)
-    features = _shifted(features, found.mean[:d], deviation[:d])
-    if task.outcome == "regression":
+    if task.standard:
+        deviation = np.ones_like(deviation)
+        mean = found.mean[:d]
+    else:
+        features = _shifted(features, found.mean[:d], deviation[:d])
+        mean = np.zeros(d)
+    half = found.half / deviation[:, None]
+    if task.outcome == "classification":
+        return Inputs(features, outcome, mean, half[:d, :d])
+    if not task.standard:
         outcome = _shifted(outcome, found.mean[d], deviation[d])
-    return Inputs(features, outcome, np.zeros(d), found.half[:d, :d] / deviation[:d, None])
+    linear, left = moments.regression(half, ridge)
+    return Inputs(features, outcome, mean, half[:d, :d], linear, left)
+
+
+def moment_ridge(task: Task, part: Mechanism) -> float:
+    """Variance that is added to every column before a linear model is read off noisy moments."""
+    clip = moments.clips(task.columns)[1]
+    release = part.sigma * clip / math.sqrt(1.0 - FIRST_SHARE)
+    return moments.ridge_of(task.columns, release, task.records, part.steps)
 
 
 def _shifted(columns: Columns, mean: Any, deviation: Any) -> Columns:

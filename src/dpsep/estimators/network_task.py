@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsep.estimators.structure import Structure, coding, declared_scaling, no_scaling
-from dpsep.models.network import Activation
-from dpsep.models.network_factors import Outcome
+from dpsep.models.network import ACTIVATIONS, Activation
+from dpsep.models.network_factors import Outcome, layer_shapes
 from dpsep.privacy.scaling import Scaling
 from dpsep.theory.networks import check_size, default_hidden
 
@@ -42,6 +42,8 @@ class Task(NamedTuple):
         Multiple of the default clips; None for the default (or, without privacy, no clip).
     steps
         Number of releases, or without privacy of passes; None for the default.
+    direct
+        Whether the inputs also reach the output directly.
     classes
         How labels are coded, in words: a resumed run must code them alike.
     """
@@ -58,6 +60,7 @@ class Task(NamedTuple):
     standard: bool
     clip: float | None
     steps: int | None
+    direct: bool = False
     classes: str = ""
 
     @property
@@ -68,8 +71,7 @@ class Task(NamedTuple):
     @property
     def size(self) -> int:
         """Number of weights."""
-        pairs = zip(self.widths[:-1], self.widths[1:], strict=True)
-        return sum(outputs * (inputs + 1) for inputs, outputs in pairs)
+        return sum(math.prod(shape) for shape in layer_shapes(self.widths, direct=self.direct))
 
     @property
     def columns(self) -> int:
@@ -79,8 +81,9 @@ class Task(NamedTuple):
 
 def task_of(estimator: Any, shape: Structure, outcome: Outcome) -> Task:
     """Check an estimator's parameters against a table's shape; return the fit that they describe."""
-    if estimator.activation not in ("relu", "sigmoid"):
-        raise ValueError(f"activation must be 'relu' or 'sigmoid', not {estimator.activation!r}.")
+    if estimator.activation not in ("auto", *ACTIVATIONS):
+        names = ", ".join(map(repr, ACTIVATIONS))
+        raise ValueError(f"activation must be 'auto', {names}, not {estimator.activation!r}.")
     if estimator.covariance not in ("auto", "kronecker", "diagonal"):
         raise ValueError(
             f"covariance must be 'auto', 'kronecker' or 'diagonal', not {estimator.covariance!r}."
@@ -89,11 +92,16 @@ def task_of(estimator: Any, shape: Structure, outcome: Outcome) -> Task:
     covariance = estimator.covariance
     if covariance == "auto":
         covariance = "kronecker" if estimator.private else "diagonal"
+    hidden = _hidden(estimator, shape.records)
+    basis = estimator.method == "sep" and covariance == "kronecker"
+    activation = estimator.activation
+    if activation == "auto":
+        activation = "sine" if basis and outcome == "regression" else "relu"
     task = Task(
         records=shape.records,
         features=shape.features,
-        hidden=_hidden(estimator, shape.records),
-        activation=cast(Activation, estimator.activation),
+        hidden=hidden,
+        activation=cast(Activation, activation),
         outcome=outcome,
         method=cast(Method, estimator.method),
         covariance=covariance,
@@ -102,6 +110,7 @@ def task_of(estimator: Any, shape: Structure, outcome: Outcome) -> Task:
         standard=standard,
         clip=_clip(estimator),
         steps=None if estimator.steps is None else int(estimator.steps),
+        direct=_direct(estimator, outcome, basis and bool(hidden)),
         classes=coding(estimator) if outcome == "classification" else "",
     )
     check_size(task.size, task.widths)
@@ -124,6 +133,20 @@ def _hidden(estimator: Any, records: int) -> tuple[int, ...]:
             f"linear model, or None for a default; not {hidden!r}."
         )
     return tuple(int(units) for units in layers)  # pyright: ignore[reportArgumentType]
+
+
+def _direct(estimator: Any, outcome: Outcome, possible: bool) -> bool:
+    wanted = estimator.direct
+    if wanted is None:
+        return possible and outcome == "regression"
+    if not isinstance(wanted, bool | np.bool_):
+        raise ValueError(f"direct must be True, False or None, not {wanted!r}.")
+    if wanted and not possible:
+        raise ValueError(
+            "direct=True needs hidden units, method='sep' and covariance='kronecker' (the default under "
+            "privacy); leave it None, or set direct=False."
+        )
+    return bool(wanted)
 
 
 def _clip(estimator: Any) -> float | None:

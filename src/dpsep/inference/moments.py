@@ -31,6 +31,9 @@ FLOOR = 0.3
 LEAST = 1e-8
 """Smallest variance, in scaled units: a column that does not vary."""
 
+LEAST_RIDGE, RIDGE = 0.02, 0.5
+"""Of a linear model that is read off the moments: least ridge, and its multiple of the noise's edge."""
+
 
 class MomentPublic(NamedTuple):
     """What contributions depend on besides the record: maps of the columns, centre, and whitening matrix."""
@@ -106,6 +109,35 @@ def update(moments: Moments, released: dict[str, Array], batch: float, deviation
     # Triangular: the square root of a covariance that is nearly singular keeps its small directions.
     _, upper = np.linalg.qr(half.T)
     return Moments(moments.mean + moments.half @ first, upper.T)
+
+
+def ridge_of(columns: int, deviation: float, batch: float, steps: int) -> float:
+    """Variance to add to every column: what the noise of all releases may have made of one.
+
+    Parameters
+    ----------
+    columns, batch, steps
+        Number of columns, of expected records of a release, and of releases.
+    deviation
+        Of the noise in a release's block ``second``.
+    """
+    return LEAST_RIDGE + RIDGE * math.sqrt(2 * columns / steps) * deviation / batch
+
+
+def regression(half: Array, ridge: float) -> tuple[Array, float]:
+    """Weights of a linear model of the last column by the others, and the variance that it leaves.
+
+    Examples
+    --------
+    >>> weights, left = regression(np.array([[1.0, 0.0], [0.5, 0.1]]), 0.0)
+    >>> float(weights[0]), round(left, 6)
+    (0.5, 0.01)
+    """
+    covariance = half @ half.T
+    own, cross = covariance[:-1, :-1], covariance[:-1, -1]
+    weights = np.linalg.solve(own + ridge * np.eye(len(own)), cross)
+    left = covariance[-1, -1] - 2 * weights @ cross + weights @ own @ weights
+    return weights, max(float(left), 0.0)
 
 
 def run(gate: Summed, features: Columns, outcome: Columns, columns: int, steps: int) -> Moments:

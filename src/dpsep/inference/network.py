@@ -25,6 +25,10 @@ was there by 1 - eta Lambda / K; the state carries this variance, turned from ba
 The final mean is an average over the last steps; of the noise's variance it keeps at least the share that an
 average of that many contracting steps leaves.
 
+*Start.* Hidden weights are random. Where the inputs also reach the output directly, their first weights are
+those of a linear model that the released moments of the columns give, and the first noise variance is what it
+leaves: the hidden units then have only to learn what is not linear.
+
 **Privacy.** Post-processing of what a gate released. This file sees no record.
 The proof is in docs/proofs/network-factors.md.
 """
@@ -50,6 +54,7 @@ from dpsep.models.network_factors import (
     back,
     bases_of,
     into,
+    layer_shapes,
     made_inputs,
     unflatten,
 )
@@ -66,6 +71,8 @@ class Shape(NamedTuple):
         Inputs, hidden units of each layer, the one output.
     activation, outcome
         Of the network.
+    direct
+        Whether the inputs also reach the output directly.
     made
         How many inputs are made up for each step's basis.
     learn_prior
@@ -75,14 +82,14 @@ class Shape(NamedTuple):
     widths: tuple[int, ...]
     activation: Activation = "relu"
     outcome: Outcome = "regression"
+    direct: bool = False
     made: int = 1024
     learn_prior: bool = False
 
     @property
     def layers(self) -> list[tuple[int, int]]:
         """Shape of each layer's weights."""
-        pairs = zip(self.widths[:-1], self.widths[1:], strict=True)
-        return [(outputs, inputs + 1) for inputs, outputs in pairs]
+        return layer_shapes(self.widths, direct=self.direct)
 
     @property
     def size(self) -> int:
@@ -119,6 +126,8 @@ class Settings(NamedTuple):
         Share of the steps whose means are averaged.
     start
         Deviation of the output layer's first means; other layers have one.
+    linear, first_noise
+        First weights of direct inputs, and the first noise variance.
     clip
         Multiple of sqrt(tr(K^-1 I)) that a record's mean part is clipped to: a release is in these units.
     """
@@ -138,6 +147,8 @@ class Settings(NamedTuple):
     noise_rate: Any = 0.3
     tail: Any = 0.2
     start: Any = 0.5
+    linear: Any = 0.0
+    first_noise: Any = 1.0
     clip: Any = jnp.inf
 
 
@@ -207,12 +218,16 @@ def init(shape: Shape, settings: Settings, seed: Any = 0) -> State:
     layers = zip(keys, shape.layers, strict=True)
     weights = [jax.random.normal(key, layer, dtype) for key, layer in layers]
     weights[-1] = weights[-1] * settings.start
+    if shape.direct:
+        weights[-1] = weights[-1].at[0, shape.widths[-2] :].set(0.0)
+        weights[-1] = weights[-1].at[0, shape.widths[-2] : -1].set(settings.linear)
     start = tuple(weights)
     nothing = tuple(jnp.zeros_like(part) for part in start)
     bases = _bases(shape, settings, start, jnp.asarray(0))
     prior = jnp.full(len(start), 1.0) * settings.prior
     zero = jnp.asarray(0.0) * prior[0]
-    return State(start, bases, prior, zero + 1.0, nothing, nothing, zero, zero, jnp.asarray(0))
+    noise = zero + settings.first_noise
+    return State(start, bases, prior, noise, nothing, nothing, zero, zero, jnp.asarray(0))
 
 
 def precisions(settings: Settings, state: State, damping: Any = 1.0) -> Weights:
@@ -377,7 +392,7 @@ def _noise(
 ) -> jax.Array:
     """Running average of the noise variance: slower where a release says little of it.
 
-    A release has the relative deviation `blur`; the share of the new is such that the average has at most
+    The released sum is n / 2 where the variance is right. A release has the relative deviation `blur`; the share of the new is such that the average has at most
     `NOISE_SPREAD`. A step changes it by a quarter at most.
     """
     if noise_part is None:
@@ -385,8 +400,7 @@ def _noise(
     n = settings.records
     blur = 2.0 * up * deviation / n
     share = settings.noise_rate / (1.0 + settings.noise_rate * 0.5 * (blur / NOISE_SPREAD) ** 2)
-    shape = 0.5 * n + jnp.clip(up * noise_part[0], -0.25 * n, 0.25 * n)
-    change = (1.0 - share) + share * up * noise_part[1] / shape
+    change = 1.0 + share * (2.0 * up * noise_part[0] / n - 1.0)
     return jnp.maximum(state.noise * jnp.clip(change, 0.75, 1.25), LEAST_NOISE)
 
 

@@ -6,8 +6,8 @@ input of 1) to a = W z / sqrt(n), n the number of its inputs with the bias, whos
 
     mean  M m_z / sqrt(n),        variance  ( V (m_z^2 + v_z) + M^2 v_z ) / n,
 
-and is taken for Gaussian; a rectifier or sigmoid follows in all layers but the last. The output u then is
-Gaussian with moments (m, v), and any likelihood of a scalar predictor can stand behind it: with g and s of
+and is taken for Gaussian; a rectifier, sigmoid or sine follows in all layers but the last. The output u then
+is Gaussian with moments (m, v), and any likelihood of a scalar predictor can stand behind it: with g and s of
 its tilted moments (`dpsep.models.base.Tilted`), d log Z / dm = g and, because a Gaussian average obeys the
 heat equation, d log Z / dv = (g^2 - s) / 2. Both are carried back through the layers in closed form. A weight
 of mean m_w and variance v_w with G = d log Z / dm_w, H = d log Z / dv_w and s_w = G^2 - 2 H has the local
@@ -20,7 +20,8 @@ factor
 sqrt(v) (alpha Phi + phi), second moment v ((1 + alpha^2) Phi + alpha phi), by `dpsep.models.rectifier` in a
 form in which neither cancels. *Sigmoid.* The logistic function is replaced by the normal
 distribution function of the same slope, Phi(k a) with k = sqrt(pi / 8), whose mean is exact and whose second
-moment is Owen's T function, here by a fixed quadrature.
+moment is Owen's T function, here by a fixed quadrature. *Sine.* E sin a = exp(-v/2) sin m and
+E sin^2 a = (1 - exp(-2v) cos 2m) / 2, both exact.
 """
 
 import math
@@ -34,8 +35,10 @@ from jax.scipy.special import ndtr
 from dpsep.models.base import Tilted
 from dpsep.models.rectifier import rectified_normal
 
-Activation = Literal["relu", "sigmoid"]
+Activation = Literal["relu", "sigmoid", "sine"]
 """What stands between layers."""
+ACTIVATIONS = ("relu", "sigmoid", "sine")
+"""Their names."""
 
 _PROBIT = math.sqrt(math.pi / 8.0)
 _OWEN_NODES, _OWEN_WEIGHTS = np.polynomial.legendre.leggauss(16)
@@ -164,6 +167,15 @@ def squashed(moments: Moments) -> Moments:
     return Moments(mean, jnp.maximum(second - mean**2, 0.0))
 
 
+def waved(moments: Moments) -> Moments:
+    """Moments of the sine of Gaussian a."""
+    mean, variance = moments
+    # (1 - exp(-2v) cos 2m) / 2 - exp(-v) sin^2 m, in a form whose terms do not cancel as v goes to zero.
+    fade = jnp.exp(-variance)
+    spread = -0.5 * jnp.expm1(-variance) * (1.0 + fade * jnp.cos(2.0 * mean))
+    return Moments(jnp.exp(-0.5 * variance) * jnp.sin(mean), spread)
+
+
 def _forward(
     layers: tuple[Layer, ...], x: jax.Array, activation: Activation
 ) -> tuple[Moments, list[Moments], list[Moments]]:
@@ -206,15 +218,15 @@ def _pull(vector: jax.Array, matrix: jax.Array) -> jax.Array:
 
 
 def _activate(activation: Activation, moments: Moments) -> Moments:
-    return rectified(moments) if activation == "relu" else squashed(moments)
+    return _MOMENTS[activation](moments)
 
 
 def _pull_back(
     activation: Activation, moments: Moments, by_mean: jax.Array, by_variance: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     """Derivatives by the moments that went into an activation, from those by what came out."""
-    if activation == "sigmoid":
-        _, pull = jax.vjp(squashed, moments)
+    if activation != "relu":
+        _, pull = jax.vjp(_MOMENTS[activation], moments)
         (back,) = pull(Moments(by_mean, by_variance))
         return back.mean, back.variance
     deviation, inverse = _deviation(moments.variance)
@@ -223,6 +235,9 @@ def _pull_back(
     by_m = by_mean * found.chance + by_variance * 2.0 * deviation * found.first * (1.0 - found.chance)
     by_v = 0.5 * by_mean * found.density * inverse
     return by_m, by_v + by_variance * (found.chance - found.first * found.density)
+
+
+_MOMENTS = {"relu": rectified, "sigmoid": squashed, "sine": waved}
 
 
 def _deviation(variance: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -8,6 +8,9 @@ follow from the output's tilted moments under the cavity. For one layer J is an 
 the derivative d by what the layer gives out before activation and the layer's input x (the bias is an input
 of 1), over the square root of the number of inputs.
 
+*Direct inputs.* The last layer may have the network's inputs among its own, unscaled, between the hidden
+units and the bias: a linear model beside the network. Its weights' number says whether it has.
+
 *Basis.* The sum of d d^T over inputs has eigenvectors B, that of x x^T has A. In the basis (B, A) the
 gradient is (B^T d)(A^T x)^T, and the likelihood's precision is taken for diagonal there, with
 second moments E[ (B^T d)_i^2 (A^T x)_j^2 I ], I the Fisher information of the output: Kronecker's
@@ -27,6 +30,7 @@ The proof is in docs/proofs/network-factors.md.
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -98,18 +102,37 @@ class Passed(NamedTuple):
     derivatives: tuple[jax.Array, ...]
 
 
+def layer_shapes(widths: tuple[int, ...], *, direct: bool = False) -> list[tuple[int, int]]:
+    """Shape of each layer's weights, from inputs, hidden units and the one output.
+
+    Examples
+    --------
+    >>> layer_shapes((8, 20, 1)), layer_shapes((8, 20, 1), direct=True)
+    ([(20, 9), (1, 21)], [(20, 9), (1, 29)])
+    """
+    shapes = [(outputs, inputs + 1) for inputs, outputs in pairwise(widths)]
+    if direct:
+        shapes[-1] = (shapes[-1][0], shapes[-1][1] + widths[0])
+    return shapes
+
+
 def through(weights: Weights, x: jax.Array, activation: Activation = "relu") -> Passed:
     """Output (n,) of a network with fixed weights, and the parts of its gradient, for rows x (n, d)."""
     inputs, before = [], []
+    first = x
     for layer in weights:
-        x = jnp.concatenate([x, jnp.ones_like(x[:, :1])], axis=1) / math.sqrt(layer.shape[1])
+        width = x.shape[1]
+        root = math.sqrt(width + 1)
+        direct = (first,) if layer.shape[1] > width + 1 else ()
+        x = jnp.concatenate([x / root, *direct, jnp.full_like(x[:, :1], 1.0 / root)], axis=1)
         inputs.append(x)
         before.append(x @ layer.T)
         x = _activate(before[-1], activation)
     derivative = jnp.ones_like(before[-1])
     derivatives = [derivative]
     for layer, given in zip(weights[:0:-1], before[-2::-1], strict=True):
-        down = derivative @ layer[:, :-1] / math.sqrt(layer.shape[1])
+        width = given.shape[1]
+        down = derivative @ layer[:, :width] / math.sqrt(width + 1)
         derivative = down * _slope(given, activation)
         derivatives.append(derivative)
     return Passed(before[-1][:, 0], tuple(inputs), tuple(reversed(derivatives)))
@@ -199,15 +222,16 @@ def probit_information(predictor: jax.Array) -> jax.Array:
 class NetworkFactors:
     """Whitened, centred local factors: blocks ``mean`` (flat) and, in regression, ``noise``.
 
-    The noise block is that of `dpsep.models.glm.LinearContribution`: (shape part - 1/2, rate part times the
-    expected noise precision).
+    The noise block is one number, the rate part of the factor on the noise precision times its expectation,
+    less what the shape part exceeds 1/2 by. It averages 1/2 where the precision is right: rate and shape of
+    the posterior then agree.
 
     Parameters
     ----------
     likelihood
         `LearnedNoise` for regression, else a likelihood of one scalar predictor.
     activation
-        ``"relu"`` or ``"sigmoid"``.
+        ``"relu"``, ``"sigmoid"`` or ``"sine"``.
     """
 
     likelihood: LearnedNoise | Likelihood
@@ -224,8 +248,7 @@ class NetworkFactors:
         noise: tuple[jax.Array, ...] = ()
         if isinstance(self.likelihood, LearnedNoise):
             tilted, factor = self.likelihood.tilted(mean, variance, public.noise, y)
-            scaled = factor.rate * public.noise.mean
-            noise = (jnp.stack([factor.shape_minus_one - 0.5, scaled], axis=1),)
+            noise = ((factor.rate * public.noise.mean - factor.shape_minus_one + 0.5)[:, None],)
         else:
             tilted = self.likelihood.tilted(mean, variance, jnp.where(self.likelihood.valid(y), y, jnp.nan))
         slope = (tilted.gradient + shift * tilted.curvature) / tilted.shrinkage
@@ -244,6 +267,8 @@ def design(features: Columns, outcome: Columns, chunk: Any) -> tuple[jax.Array, 
 
 
 def _activate(before: jax.Array, activation: Activation) -> jax.Array:
+    if activation == "sine":
+        return jnp.sin(before)
     # The sigmoid is the normal distribution function of the logistic's slope, as in `dpsep.models.network`.
     return jnp.maximum(before, 0.0) if activation == "relu" else ndtr(_SLOPE * before)
 
@@ -251,6 +276,8 @@ def _activate(before: jax.Array, activation: Activation) -> jax.Array:
 def _slope(before: jax.Array, activation: Activation) -> jax.Array:
     if activation == "relu":
         return (before > 0).astype(before.dtype)
+    if activation == "sine":
+        return jnp.cos(before)
     return _SLOPE * jnp.exp(-0.5 * (_SLOPE * before) ** 2) / math.sqrt(2.0 * math.pi)
 
 

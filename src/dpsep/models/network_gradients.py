@@ -34,7 +34,7 @@ import numpy as np
 from jax.scipy.special import ndtr
 
 from dpsep.models.glm import Columns
-from dpsep.models.network import Activation
+from dpsep.models.network import ACTIVATIONS, Activation
 from dpsep.models.probit import mills
 
 Task = Literal["regression", "classification"]
@@ -87,8 +87,8 @@ class _Gradient:
                 f"widths is {self.widths}; it must name the inputs, the hidden units of each layer and one "
                 "output, such as (8, 50, 1)."
             )
-        if self.activation not in ("relu", "sigmoid"):
-            raise ValueError(f"activation is {self.activation!r}; it must be 'relu' or 'sigmoid'.")
+        if self.activation not in ACTIVATIONS:
+            raise ValueError(f"activation is {self.activation!r}; it must be one of {ACTIVATIONS}.")
         if self.task not in ("regression", "classification"):
             raise ValueError(f"task is {self.task!r}; it must be 'regression' or 'classification'.")
 
@@ -126,7 +126,7 @@ class VariationalGradient(_Gradient):
     widths
         Inputs, hidden units of each layer, and the one output: (8, 50, 1).
     activation
-        ``"relu"`` or ``"sigmoid"``.
+        ``"relu"``, ``"sigmoid"`` or ``"sine"``.
     task
         ``"regression"`` or ``"classification"``.
     noise
@@ -172,7 +172,7 @@ class PointGradient(_Gradient):
     widths
         Inputs, hidden units of each layer, and the one output: (8, 50, 1).
     activation
-        ``"relu"`` or ``"sigmoid"``.
+        ``"relu"``, ``"sigmoid"`` or ``"sine"``.
     task
         ``"regression"`` or ``"classification"``.
     noise
@@ -304,6 +304,8 @@ def _activate(activation: Activation, a: jax.Array) -> tuple[jax.Array, jax.Arra
     """What an activation makes of a, and its derivative; the sigmoid is that of `dpsep.models.network`."""
     if activation == "relu":
         return jnp.maximum(a, 0.0), (a > 0).astype(a.dtype)
+    if activation == "sine":
+        return jnp.sin(a), jnp.cos(a)
     density = jnp.exp(-0.5 * (_SLOPE * a) ** 2 - _HALF_LOG_2PI)
     return ndtr(_SLOPE * a), _SLOPE * density
 

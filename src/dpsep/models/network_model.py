@@ -78,8 +78,8 @@ class Network:
                 f"widths is {self.widths}; it must name the inputs, the hidden units of each layer and one "
                 "output, such as (8, 50, 1)."
             )
-        if self.activation not in ("relu", "sigmoid"):
-            raise ValueError(f"activation is {self.activation!r}; it must be 'relu' or 'sigmoid'.")
+        if self.activation not in network.ACTIVATIONS:
+            raise ValueError(f"activation is {self.activation!r}; it must be one of {network.ACTIVATIONS}.")
 
     @property
     def size(self) -> int:

@@ -12,8 +12,8 @@ nearly collinear need several releases to be seen; others would do with fewer.
 them are clipped then, which costs little because residuals are symmetric, and halves the noise. Labels are
 another matter: the few that a model has wrong speak against it with long gradients, and clipping those makes
 it too sure of itself, so that their clip is four times as wide in the Kronecker basis (eight times for
-gradients; both chosen on one made table, where the default for numbers lost 0.14 nats). The noise statistic,
-whose mean is one half, is clipped at four.
+gradients; both chosen on one made table, where the default for numbers lost 0.14 nats). The noise statistic
+has a clip of its own (`noise_clip`).
 
 *Where the numbers come from.* A random search on six made tables (arm kinematics, Friedman's first function,
 a plant with correlated inputs and heavy tails, a six-valued target with 1439 records, an engine with 14
@@ -39,8 +39,8 @@ STANDARD_SHARE, STANDARD_STEPS = 0.1, 2
 """Share and releases of the moments where they only standardise columns: for gradients."""
 FIRST_SHARE = 0.2
 """Share of a release of moments for the mean; the rest is for the covariance."""
-NOISE_CLIP = 4.0
-"""Clip of the noise statistic."""
+DIAGONAL_NOISE_CLIP = 4.0
+"""Clip of the noise statistic with independent weights."""
 MEAN_CLIP, LABEL_CLIP = 0.5, 2.0
 """Clip of the mean part, over the whitened norm of a typical record: of numbers, and of labels."""
 LABEL_GRADIENT = 8.0
@@ -94,6 +94,10 @@ class SepPlan(NamedTuple):
     tail: float = 0.2
     start: float = 0.5
 
+    def first_noise(self, left: float) -> float:
+        """Noise variance to start from, where a linear model leaves `left`: hidden units are random yet."""
+        return min(1.2 * max(left, 1e-3) + 0.05, 1.0)
+
 
 class DiagonalPlan(NamedTuple):
     """Constants of a private fit with independent weights."""
@@ -138,6 +142,19 @@ def noise_share(records: int) -> float:
     0.05
     """
     return min(max(250.0 / records, 0.05), 0.2)
+
+
+def noise_clip(records: int) -> float:
+    """Clip of the noise statistic, whose mean is one half: wider where the noise of a release allows.
+
+    Residuals of heavy tails need a wide one, or the noise variance is underestimated.
+
+    Examples
+    --------
+    >>> noise_clip(1439), noise_clip(41157)
+    (8.0, 16.0)
+    """
+    return min(max(records / 1000.0, 8.0), 16.0)
 
 
 def default_steps(records: int) -> int:

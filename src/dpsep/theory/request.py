@@ -45,7 +45,8 @@ class Request:
             return self.components * self.features
         if self.model.startswith("network"):
             widths = (self.features, *self.units, 1)
-            return sum(b * (a + 1) for a, b in pairwise(widths))
+            direct = self.features if self.units and self.model == "network" else 0  # as by default
+            return sum(b * (a + 1) for a, b in pairwise(widths)) + direct
         return self.features + 1
 
     @property
