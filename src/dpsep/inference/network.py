@@ -216,18 +216,28 @@ def init(shape: Shape, settings: Settings, seed: Any = 0) -> State:
     keys = jax.random.split(jax.random.key(seed), len(shape.layers))
     dtype = jnp.result_type(settings.input_half, 0.0)
     layers = zip(keys, shape.layers, strict=True)
-    weights = [jax.random.normal(key, layer, dtype) for key, layer in layers]
-    weights[-1] = weights[-1] * settings.start
+    weights = tuple(jax.random.normal(key, layer, dtype) for key, layer in layers)
+    weights = _first(shape, settings, weights)
+    return _state(settings, weights, _bases(shape, settings, weights, jnp.asarray(0)))
+
+
+def _first(shape: Shape, settings: Settings, draws: Weights) -> Weights:
+    """First means from standard normal draws."""
+    last = draws[-1] * settings.start
     if shape.direct:
-        weights[-1] = weights[-1].at[0, shape.widths[-2] :].set(0.0)
-        weights[-1] = weights[-1].at[0, shape.widths[-2] : -1].set(settings.linear)
-    start = tuple(weights)
-    nothing = tuple(jnp.zeros_like(part) for part in start)
-    bases = _bases(shape, settings, start, jnp.asarray(0))
-    prior = jnp.full(len(start), 1.0) * settings.prior
+        hidden = shape.widths[-2]
+        last = last.at[0, hidden:].set(0.0)
+        last = last.at[0, hidden:-1].set(settings.linear)
+    return (*draws[:-1], last)
+
+
+def _state(settings: Settings, weights: Weights, bases: tuple[Basis, ...]) -> State:
+    """State before the first step."""
+    nothing = tuple(jnp.zeros_like(part) for part in weights)
+    prior = jnp.full(len(weights), 1.0) * settings.prior
     zero = jnp.asarray(0.0) * prior[0]
     noise = zero + settings.first_noise
-    return State(start, bases, prior, noise, nothing, nothing, zero, zero, jnp.asarray(0))
+    return State(weights, bases, prior, noise, nothing, nothing, zero, zero, jnp.asarray(0))
 
 
 def precisions(settings: Settings, state: State, damping: Any = 1.0) -> Weights:
@@ -334,13 +344,29 @@ def update(
 
 def finish(shape: Shape, settings: Settings, state: State) -> Result:
     """Average the last means (where too few steps were taken: the last), and give the posterior there."""
+    weights, noise = _averaged(state)
+    bases = _fresh(shape, settings, weights, state.step + 1)
+    final = state._replace(weights=weights, bases=bases, noise=noise)
+    precision, blur = _finished(settings, state, final)
+    half = 0.5 * float(settings.records)
+    gamma = None if shape.outcome == "classification" else (half, half * float(final.noise))
+    return Result(final.weights, final.bases, precision, blur, gamma, np.asarray(state.prior))
+
+
+@jax.jit
+def _averaged(state: State) -> tuple[Weights, jax.Array]:
     weight = jnp.maximum(state.weight, 1.0)
     means = zip(state.average, state.weights, strict=True)
     weights = tuple(jnp.where(state.weight > 0, total / weight, last) for total, last in means)
-    noise = jnp.where(state.weight > 0, state.average_noise / weight, state.noise)
-    bases = _bases(shape, settings, weights, state.step + 1)
+    return weights, jnp.where(state.weight > 0, state.average_noise / weight, state.noise)
+
+
+@jax.jit
+def _finished(settings: Settings, state: State, final: State) -> tuple[Weights, Weights]:
+    """Posterior precision at the averaged means, and the variance that the noise leaves in them."""
     # Of a stationary variance b with memory of one step in 1 / (eta Lambda / K), an average of n keeps this.
     rate = settings.rate * settings.last
+    weight = jnp.maximum(state.weight, 1.0)
     posterior = precisions(settings, state)
     metric = precisions(settings, state, settings.damping)
     share = tuple(
@@ -348,18 +374,18 @@ def finish(shape: Shape, settings: Settings, state: State) -> Result:
         for own, k in zip(posterior, metric, strict=True)
     )
     blur = tuple(part * left for part, left in zip(state.blur, share, strict=True))
-    blur = _turn_variance(state.bases, bases, blur)
-    final = state._replace(weights=weights, bases=bases, noise=noise)
-    half = 0.5 * float(settings.records)
-    gamma = None if shape.outcome == "classification" else (half, half * float(noise))
-    return Result(weights, bases, precisions(settings, final), blur, gamma, np.asarray(state.prior))
+    return precisions(settings, final), _turn_variance(state.bases, final.bases, blur)
 
 
 def run(gate: Summed, shape: Shape, settings: Settings, steps: int, seed: int = 0) -> Result:
     """Take `steps` releases through a gate, private or open, each followed by an update."""
     with jax.enable_x64(True):
-        settings = jax.tree.map(jnp.asarray, settings)
-        state = init(shape, settings, seed)
+        settings = jax.tree.map(lambda part: jnp.asarray(part, jnp.float64), settings)
+        # NumPy's draws: the compiler takes a second for those of JAX.
+        random = np.random.default_rng(seed)
+        draws = tuple(jnp.asarray(random.standard_normal(layer)) for layer in shape.layers)
+        weights = jax.jit(_first, static_argnums=0)(shape, settings, draws)
+        state = jax.jit(_state)(settings, weights, _fresh(shape, settings, weights, jnp.asarray(0)))
         deviation = gate.deviations["mean"]
         for _ in range(steps):
             released = gate.release(_publish(shape, settings, state))
@@ -392,8 +418,9 @@ def _noise(
 ) -> jax.Array:
     """Running average of the noise variance: slower where a release says little of it.
 
-    The released sum is n / 2 where the variance is right. A release has the relative deviation `blur`; the share of the new is such that the average has at most
-    `NOISE_SPREAD`. A step changes it by a quarter at most.
+    The released sum is n / 2 where the variance is right. A release has the relative deviation `blur`; the
+    share of the new is such that the average has at most `NOISE_SPREAD`. A step changes it by a quarter at
+    most.
     """
     if noise_part is None:
         return state.noise
@@ -439,6 +466,12 @@ def _bases(
     if known is None:
         return find(None)
     return jax.lax.cond(step % REFRESH == 0, lambda _: find(None), find, known)
+
+
+@partial(jax.jit, static_argnums=0)
+def _fresh(shape: Shape, settings: Settings, weights: Weights, step: jax.Array) -> tuple[Basis, ...]:
+    """Bases that are found anew: compiled once, for the start and the end of a run."""
+    return _bases(shape, settings, weights, step)
 
 
 REFRESH = 10

@@ -42,6 +42,7 @@ from dpsep.models.base import Likelihood
 from dpsep.models.glm import Columns
 from dpsep.models.linear import LearnedNoise
 from dpsep.models.network import Activation
+from dpsep.models.sine import wave
 
 Weights = tuple[jax.Array, ...]
 """One array (outputs, inputs + 1) a layer."""
@@ -268,7 +269,7 @@ def design(features: Columns, outcome: Columns, chunk: Any) -> tuple[jax.Array, 
 
 def _activate(before: jax.Array, activation: Activation) -> jax.Array:
     if activation == "sine":
-        return jnp.sin(before)
+        return wave(before).sine
     # The sigmoid is the normal distribution function of the logistic's slope, as in `dpsep.models.network`.
     return jnp.maximum(before, 0.0) if activation == "relu" else ndtr(_SLOPE * before)
 
@@ -277,7 +278,7 @@ def _slope(before: jax.Array, activation: Activation) -> jax.Array:
     if activation == "relu":
         return (before > 0).astype(before.dtype)
     if activation == "sine":
-        return jnp.cos(before)
+        return wave(before).cosine
     return _SLOPE * jnp.exp(-0.5 * (_SLOPE * before) ** 2) / math.sqrt(2.0 * math.pi)
 
 

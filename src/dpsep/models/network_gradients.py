@@ -36,6 +36,7 @@ from jax.scipy.special import ndtr
 from dpsep.models.glm import Columns
 from dpsep.models.network import ACTIVATIONS, Activation
 from dpsep.models.probit import mills
+from dpsep.models.sine import wave
 
 Task = Literal["regression", "classification"]
 """Outcomes y ~ N(f(x), 1 / tau), or labels y in {0, 1} with P(y = 1) = Phi(f(x))."""
@@ -305,7 +306,7 @@ def _activate(activation: Activation, a: jax.Array) -> tuple[jax.Array, jax.Arra
     if activation == "relu":
         return jnp.maximum(a, 0.0), (a > 0).astype(a.dtype)
     if activation == "sine":
-        return jnp.sin(a), jnp.cos(a)
+        return wave(a)
     density = jnp.exp(-0.5 * (_SLOPE * a) ** 2 - _HALF_LOG_2PI)
     return ndtr(_SLOPE * a), _SLOPE * density
 

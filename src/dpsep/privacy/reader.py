@@ -79,7 +79,10 @@ class Reader:
     def __init__(self, records: Records, capacity: int = CAPACITY) -> None:
         self._records = records
         self._count = len(records[0])
-        self._capacity = min(capacity, MAX_ROWS, max(8, -(-self._count // 8) * 8))
+        # Chunks of one size that fill the table evenly: what is missing from the last one is padded.
+        most = min(capacity, MAX_ROWS, max(8, -(-self._count // 8) * 8))
+        chunks = max(1, -(-self._count // most))
+        self._capacity = max(8, -(-self._count // (8 * chunks)) * 8)
         self._whole: list[Any] | None = None
 
     def layout(self) -> tuple[Any, ...]:
