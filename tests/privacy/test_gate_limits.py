@@ -133,7 +133,7 @@ def test_a_device_short_of_memory_gets_smaller_chunks_and_the_sum_is_the_same(
     monkeypatch.setattr(reader, "chunk_sums", short)
     short_of_memory = Reader((rows,), 2048)
     assert short_of_memory.sums(Parts(), FLAT, ONE, np.arange(5000))[0].tolist() == wanted.tolist()
-    assert sizes == [2048, 1024, *([512] * 10)]
+    assert sizes == [1672, 832, *([416] * 13)]
     monkeypatch.setattr(reader, "LEAST_CAPACITY", 1024)
     with pytest.raises(jax.errors.JaxRuntimeError):
         Reader((rows,), 2048).sums(Parts(), FLAT, ONE, np.arange(5000))
@@ -146,7 +146,7 @@ def test_a_device_short_of_memory_gets_smaller_chunks_and_the_sum_is_the_same(
         (1000, FixedSizeSampling(16), 32),
         (20, FullBatch(), 24),
         (3, FullBatch(), 8),
-        (5000, FullBatch(), 2048),
+        (5000, FullBatch(), 1672),  # three even chunks
     ],
 )
 def test_chunks_are_padded_to_what_a_usual_batch_needs(records: int, sampling: Sampling, rows: int) -> None:
@@ -161,8 +161,8 @@ def test_a_reader_pads_no_further_than_its_table(capacity: int, rows: int) -> No
     shapes = Shapes()
     Reader((vectors(100, 3),), capacity).sums(shapes, FLAT, ONE, np.arange(100))
     assert shapes.seen == [(rows, 3)]
-    assert Reader((vectors(3000, 3),))._capacity == 2048
-    assert Reader((np.zeros((grid.MAX_ROWS + 9, 0)),), 10**9)._capacity == grid.MAX_ROWS
+    assert Reader((vectors(3000, 3),))._capacity == 1504  # two even chunks
+    assert Reader((np.zeros((2 * grid.MAX_ROWS, 0)),), 10**9)._capacity == grid.MAX_ROWS
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.int16, np.float64])

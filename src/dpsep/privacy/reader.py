@@ -82,7 +82,7 @@ class Reader:
         # Chunks of one size that fill the table evenly: what is missing from the last one is padded.
         most = min(capacity, MAX_ROWS, max(8, -(-self._count // 8) * 8))
         chunks = max(1, -(-self._count // most))
-        self._capacity = max(8, -(-self._count // (8 * chunks)) * 8)
+        self._capacity = min(most, max(8, -(-self._count // (8 * chunks)) * 8))
         self._whole: list[Any] | None = None
 
     def layout(self) -> tuple[Any, ...]:
