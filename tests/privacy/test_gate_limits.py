@@ -96,12 +96,12 @@ def test_more_records_than_a_sum_of_64_bits_holds_are_refused() -> None:
 
 
 def test_a_chunk_holds_what_suits_the_device_and_fewer_wide_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    wide = Block("b", 2**21 - 5, 1.0)
+    wide = Block("b", 2**16 - 5, 1.0)
     count = Block("c", 2**22, 2.0**11, 1.0, "count", 2)  # a count row is written as its bins, not as ones
     assert capacity_of(FLAT) == reader.CAPACITY == 2048
-    assert capacity_of((wide,)) == 16  # 2^25 numbers over the width, in eights
+    assert capacity_of((wide,)) == 16  # 2^20 numbers over the width, in eights
     assert capacity_of((wide, wide)) == capacity_of((Block("b", 2**30, 1.0),)) == 8
-    assert capacity_of((Block("b", 2**15 + 1, 1.0),)) == 1016
+    assert capacity_of((Block("b", 2**10 + 1, 1.0),)) == 1016
     assert capacity_of((count,)) == 2048
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     assert capacity_of(FLAT) == reader.ACCELERATOR_CAPACITY == 2**20

@@ -26,8 +26,8 @@ ACCELERATOR_CAPACITY = 2**20
 """Rows of a compiled chunk on an accelerator, where each chunk costs a launch."""
 
 
-CHUNK_NUMBERS = 2**25
-"""Most numbers in the contributions of one chunk."""
+CHUNK_NUMBERS, ACCELERATOR_NUMBERS = 2**20, 2**25
+"""Most numbers in the contributions of one chunk, on a processor and on an accelerator."""
 LEAST_CAPACITY = 256
 """Rows below which a chunk is not cut further where memory is short."""
 READ_AHEAD = 4
@@ -61,9 +61,11 @@ def _check_device(block: Block, total: NDArray[np.float64], rows: int) -> None:
 
 def capacity_of(blocks: Sequence[Block]) -> int:
     """Return rows of a chunk: as many as suit the device, fewer where a record's contribution is large."""
-    capacity = CAPACITY if jax.default_backend() == "cpu" else ACCELERATOR_CAPACITY
+    processor = jax.default_backend() == "cpu"
+    capacity = CAPACITY if processor else ACCELERATOR_CAPACITY
+    numbers = CHUNK_NUMBERS if processor else ACCELERATOR_NUMBERS
     width = sum(1 if block.kind == "count" else block.size for block in blocks)
-    return max(8, min(capacity, CHUNK_NUMBERS // width // 8 * 8))
+    return max(8, min(capacity, numbers // width // 8 * 8))
 
 
 class Reader:
