@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: install demo test lint paper bench audit audit-packages mutation fuzz docs notebooks gallery clean
+.PHONY: install demo test lint paper bench speed audit audit-packages mutation fuzz docs notebooks gallery clean
 
 install: $(VENV)/.dev
 
@@ -18,6 +18,10 @@ $(VENV)/.demo: pyproject.toml constraints.txt | $(BIN)/python
 $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) --editable '.[dev]'
 	@touch $@ $(VENV)/.demo
+
+$(VENV)/.peers: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) --editable '.[peers]'
+	@touch $@
 
 $(VENV)/.docs: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) --editable '.[docs]'
@@ -47,6 +51,11 @@ paper: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	$(BIN)/dpsep bench
+
+# Speeds beside those of other packages, and the page that shows them: about half an hour of two cores.
+speed: $(VENV)/.peers
+	$(BIN)/dpsep bench speed --json docs/benchmarks/speed.json
+	$(BIN)/python tools/docs/speed.py
 
 # Attacks at four times their usual size, the controls, and replays over options of all estimators.
 audit: $(VENV)/.dev

@@ -33,6 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsep.families import DiagonalGaussian, Gamma
+from dpsep.inference import compiled
 from dpsep.inference.summed import Summed
 from dpsep.models.glm import Columns
 from dpsep.models.network_diagonal import DiagonalFactors, DiagonalPublic
@@ -42,6 +43,8 @@ LEAST_NOISE = 1e-6
 """Smallest noise variance, in scaled units."""
 CHUNK = 64
 """Records whose factors are computed at a time without a gate, so that they stay in the processor's cache."""
+ROWS_AHEAD = 64
+"""Steps whose rows are drawn at a time without a gate."""
 LEAST_PRIOR = 1e-6
 """Smallest prior precision: weights beyond a thousand belong to columns that should be scaled otherwise."""
 FIRST_PRECISION = 100.0
@@ -219,8 +222,12 @@ def run(gate: Summed, model: Network, settings: Settings, steps: int, seed: int 
 def run_open(model: Network, settings: Settings, records: Any, batch: int, seed: int = 0) -> State:
     """Take ``settings.steps`` steps on random batches of records, without a gate: nothing here is private.
 
-    With a finite clip it is clipped SEP.
+    With a finite clip it is clipped SEP. Long runs on a processor are compiled where that is possible
+    (`dpsep.inference.fast_batches`); the result is the same up to rounding.
     """
+    visits = int(settings.steps) * batch
+    if jax.default_backend() == "cpu" and compiled.worth(model, visits):
+        return _run_compiled(model, settings, records, batch, seed)
     x, y = (jnp.asarray(part) for part in records)
     return _run_open(model, jax.tree.map(jnp.asarray, settings), (x, y), batch, jnp.asarray(seed))
 
@@ -228,15 +235,11 @@ def run_open(model: Network, settings: Settings, records: Any, batch: int, seed:
 @partial(jax.jit, static_argnames=("model", "batch"))
 def _run_open(model: Network, settings: Settings, records: Any, batch: int, seed: jax.Array) -> State:
     x, y = records
-    key = jax.random.fold_in(jax.random.key(seed), 1)
     contribution = DiagonalFactors(model)
-    load = math.sqrt(model.size / len(x))
-
-    bounds = (settings.clip * load, settings.clip * load**2, jnp.inf)
-    chunks = -(-batch // CHUNK)
+    bounds = _bounds(model, settings, len(x))
 
     def one(number: Any, state: State) -> State:
-        rows = jax.random.randint(jax.random.fold_in(key, number), (chunks, batch // chunks), 0, len(x))
+        rows = _rows(seed, number, batch, len(x))
         public = publish(model, settings, state)
 
         def add(total: Any, some: jax.Array) -> tuple[Any, None]:
@@ -251,6 +254,39 @@ def _run_open(model: Network, settings: Settings, records: Any, batch: int, seed
 
     steps = jnp.asarray(settings.steps).astype(int)
     return jax.lax.fori_loop(0, steps, one, init(model, settings, seed))
+
+
+def _run_compiled(model: Network, settings: Settings, records: Any, batch: int, seed: int) -> State:
+    from dpsep.inference import fast_batches
+
+    count, steps = len(records[0]), int(settings.steps)
+    dtype = np.dtype(jnp.result_type(settings.turn, 0.0)).type
+    bounds = tuple(float(each) for each in _bounds(model, settings, count))
+    work = fast_batches.Batches(model, settings, records, bounds, dtype=dtype, seed=seed)  # pyright: ignore
+    for start in range(0, steps, ROWS_AHEAD):
+        numbers = jnp.arange(start, start + ROWS_AHEAD)
+        drawn = np.asarray(_many_rows(jnp.asarray(seed), numbers, batch, count))
+        for rows in drawn[: steps - start]:
+            work.step(rows.ravel())
+    return work.state()
+
+
+def _bounds(model: Network, settings: Settings, count: int) -> tuple[Any, Any, Any]:
+    """Clips of the mean, precision and noise parts."""
+    load = math.sqrt(model.size / count)
+    return settings.clip * load, settings.clip * load**2, jnp.inf
+
+
+def _rows(seed: Any, number: Any, batch: int, count: int) -> jax.Array:
+    """Random rows of a step, in chunks."""
+    key = jax.random.fold_in(jax.random.key(seed), 1)
+    chunks = -(-batch // CHUNK)
+    return jax.random.randint(jax.random.fold_in(key, number), (chunks, batch // chunks), 0, count)
+
+
+@partial(jax.jit, static_argnames=("batch", "count"))
+def _many_rows(seed: jax.Array, numbers: jax.Array, batch: int, count: int) -> jax.Array:
+    return jax.vmap(lambda number: _rows(seed, number, batch, count))(numbers)
 
 
 def _clipped_sum(rows: jax.Array, bound: Any) -> jax.Array:

@@ -26,6 +26,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dpsep.families import DiagonalGaussian, Gamma, divide, multiply
+from dpsep.inference import compiled, fast_sep
 from dpsep.models.network import Layer
 from dpsep.models.network_model import Network
 from dpsep.models.network_weights import LayeredWeights, LayerWeights
@@ -107,6 +108,8 @@ def step(model: Network, state: State, records: Any, order: Any) -> tuple[State,
 def run(model: Network, records: Any, passes: int = 40, seed: int = 0) -> tuple[State, Info]:
     """Filter the records `passes` times, each time in a new random order, in double precision.
 
+    Long runs are compiled as one loop (`dpsep.inference.fast_sep`) where that is possible.
+
     Parameters
     ----------
     model
@@ -139,8 +142,15 @@ def run(model: Network, records: Any, passes: int = 40, seed: int = 0) -> tuple[
     with jax.enable_x64(True):
         records = jax.tree.map(lambda array: jnp.asarray(array, jnp.float64), records)
         state, info = init(model, seed), Info(jnp.asarray(0))
+        fast = compiled.worth(model, passes * len(records[0]))
+        rows = jax.tree.map(np.asarray, records) if fast else records
         for _ in range(passes):
-            state, info = step(model, state, records, generator.permutation(len(records[0])))
+            order = generator.permutation(len(records[0]))
+            if fast:
+                posterior = fast_sep.filtering(model, state.posterior, rows, order)
+                state, info = _refine_all(model, state._replace(posterior=posterior))
+            else:
+                state, info = step(model, state, records, order)
     return state, info
 
 
@@ -160,6 +170,11 @@ def multiply_in(model: Network, posterior: Posterior, records: Any) -> Posterior
 def _step(model: Network, state: State, records: Any, order: jax.Array) -> tuple[State, Info]:
     posterior = multiply_in(model, state.posterior, jax.tree.map(lambda array: array[order], records))
     return _refine(model, state._replace(posterior=posterior))
+
+
+@partial(jax.jit, static_argnames="model")
+def _refine_all(model: Network, state: State) -> tuple[State, Info]:
+    return _refine(model, state)
 
 
 def _refine(model: Network, state: State) -> tuple[State, Info]:

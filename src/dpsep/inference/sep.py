@@ -38,6 +38,7 @@ from numpy.typing import NDArray
 from dpsep.families import clip as clip_norm
 from dpsep.families import divide, multiply, norm, power, zeros_like
 from dpsep.families.flat import from_vector, sizes, to_vector
+from dpsep.inference import compiled, fast_sep
 from dpsep.models import Model
 
 
@@ -153,6 +154,9 @@ def step(model: Model, settings: Settings, state: State, record: Any) -> State:
 def run(model: Model, settings: Settings, records: Any, order: Any, start: Any = None) -> State:
     """SEP or clipped SEP over records visited in a given order, one a step.
 
+    Long runs on a network are compiled as one loop (`dpsep.inference.fast_sep`) where that is possible; the
+    result is the same up to rounding.
+
     Parameters
     ----------
     order
@@ -161,6 +165,9 @@ def run(model: Model, settings: Settings, records: Any, order: Any, start: Any =
         Proper density to start from; the prior if left out. A network needs one with random means: with all
         means zero its hidden units would never differ. What the start gave is forgotten as the factor moves.
     """
+    if compiled.worth(model, len(order)) and not isinstance(settings.clip, tuple):
+        dtype = np.dtype(jnp.result_type(*jax.tree.leaves(settings.prior))).type
+        return fast_sep.sequential(model, settings, records, order, start, dtype=dtype)  # pyright: ignore
     first = init(settings, start)
     return _scan(model, _traced(settings), jax.tree.map(jnp.asarray, records), jnp.asarray(order), first)
 

@@ -17,6 +17,8 @@ import jax
 import jax.numpy as jnp
 
 from dpsep.models.glm import Columns
+from dpsep.models.network import Layer
+from dpsep.models.network_closed import Pass, apart, derivatives, passes
 from dpsep.models.network_factors import design
 from dpsep.models.network_model import Network, NetworkRegression
 
@@ -65,15 +67,32 @@ class DiagonalFactors:
         x, y = design(public.features, public.outcome, chunk)
         if not isinstance(self.model, NetworkRegression):
             y = jnp.where(jnp.abs(y) == 1.0, y, jnp.nan)
-        factors = jax.vmap(lambda record: self.model.local_factor(public.cavity, record))(
-            (x @ public.turn, y)
+        weights, rest = self.model.parts(public.cavity)
+        layers = self.model.layers(weights)
+        found, told = passes(
+            layers, x @ public.turn, lambda output: self.model._tilt(output, rest, y), self.model.activation
         )
-        weights, rest = self.model.parts(factors)
-        mean = weights.eta - weights.precision * public.centre
         # An outcome that is not usable leaves the weights' factor zero: mark the whole row.
         bad = jnp.where(jnp.isfinite(y), 0.0, jnp.nan)[:, None]
-        parts = (mean * public.unit + bad, weights.precision * public.unit**2 + bad)
+        away = weights.eta / weights.precision - public.centre
+        parts = apart(_whitened)(layers, found, 1.0 / weights.precision, away, public.unit, bad)
         if not isinstance(self.model, NetworkRegression):
             return parts
-        scale = self.model.parts(public.cavity)[1].mean
-        return (*parts, jnp.stack([rest.shape_minus_one - 0.5, rest.rate * scale], axis=1) + bad)
+        return (*parts, jnp.stack([told.shape_minus_one - 0.5, told.rate * rest.mean], axis=1) + bad)
+
+
+def _whitened(
+    layers: tuple[Layer, ...],
+    found: tuple[Pass, ...],
+    variance: jax.Array,
+    away: jax.Array,
+    unit: jax.Array,
+    bad: jax.Array,
+) -> tuple[jax.Array, jax.Array]:
+    """Mean and precision parts in units of the posterior."""
+    gradient, curvature = derivatives(layers, found)
+    # A weight whose tilted variance would be negative is told nothing by this record.
+    shrinkage = 1.0 - variance * curvature
+    usable = shrinkage > 0
+    share = jnp.where(usable, unit / jnp.where(usable, shrinkage, 1.0), 0.0)
+    return (gradient + away * curvature) * share + bad, curvature * share * unit + bad
