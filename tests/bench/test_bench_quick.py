@@ -120,7 +120,7 @@ def test_means_are_taken_over_splits_and_draws_of_noise():
 
 
 def test_an_unknown_case_is_a_wrong_call(capsys: pytest.CaptureFixture[str]):
-    assert bench.run(["speed"], True, None) == 2
+    assert bench.run(["weather"], True, None) == 2
     assert "adult, linear, cost, coverage" in capsys.readouterr().err
 
 

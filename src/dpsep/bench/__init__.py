@@ -4,8 +4,9 @@
 ``cost`` (time, compilations, memory), ``coverage`` (do intervals hold the truth as often as they say),
 ``mixture`` (growth, accuracy and coverage of mixtures, on made data), ``network`` (records a second) and
 ``year`` (a network on a made table of the paper's largest shape), ``noise`` (draws a second), ``plan``
-(the planner's forecasts against fits), ``scale`` (sampling, tables on a disk, devices, processes) and
-``growth`` (the cost model).
+(the planner's forecasts against fits), ``scale`` (sampling, tables on a disk, devices, processes),
+``growth`` (the cost model), ``frontier`` (networks against private peers at a given epsilon) and ``speed``
+(records a second against peers and the machine's floor, whole fits, start).
 Tables come from ``$DPSEP_DATA`` or the download cache; rows whose table cannot be had say that they were
 skipped.
 
@@ -18,7 +19,7 @@ from typing import Any
 
 CASES = (
     *("adult", "linear", "cost", "coverage", "mixture", "network", "year"),
-    *("noise", "plan", "scale", "growth"),
+    *("noise", "plan", "scale", "growth", "frontier", "speed"),
 )
 """The cases, in the order in which they run."""
 
@@ -126,6 +127,14 @@ def _case(name: str) -> Callable[[bool], list[dict[str, Any]]]:
         from dpsep.bench import growth
 
         return growth.growth
+    if name == "frontier":
+        from dpsep.bench import frontier
+
+        return frontier.frontier
+    if name == "speed":
+        from dpsep.bench import speed
+
+        return speed.speed
     if name == "scale":
         from dpsep.bench import scale
 
