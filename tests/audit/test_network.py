@@ -11,6 +11,7 @@ import pytest
 
 from dpsep import NetworkClassifier, NetworkRegressor
 from dpsep.audit import neighbours_of, replay
+from dpsep.audit.neighbours import Neighbour
 from dpsep.audit.replay import record
 from dpsep.estimators import network, network_run
 from dpsep.inference import moments
@@ -94,6 +95,41 @@ def test_labels_are_as_private(way: str) -> None:
     assert 0 < report.farthest <= 1 + 1e-12
 
 
+CHOICES: list[dict[str, Any]] = [
+    {"direct": True, "activation": "sine"},
+    {"direct": True, "activation": "relu", "hidden": (2, 2)},
+    {"direct": False, "activation": "sine"},
+]
+
+
+@pytest.mark.parametrize("choice", CHOICES, ids=lambda one: " ".join(map(str, one.values())))
+def test_with_inputs_that_reach_the_output_unscaled_neighbours_are_as_private(choice: Any) -> None:
+    """Columns that are declared standard have no bounds: a record's gradient may be as long as it likes."""
+    X, y = table()
+    X[5], y[5] = [1e6, -1e6], -1e6
+    known = {"random_state": 1, "delta": 1e-3, "steps": STEPS, "hidden": 2} | SCALINGS["standard"]
+    rows = [neighbour for neighbour in neighbours_of(X, y, EACH, 11)]
+    zeroed = X.copy(), y.copy()
+    zeroed[0][5], zeroed[1][5] = np.nan, np.nan
+    rows.append(Neighbour("zeroed", 5, *zeroed, True))
+    report = replay(lambda: NetworkRegressor(**(known | choice)), X, y, rows)
+    assert report.differences == ()
+    assert 0.9 < report.farthest <= 1 + 1e-12, "the long record is clipped, and takes all that is allowed"
+    last = report.trace.releases[-1]
+    assert [block.name for block in last.blocks] == ["mean", "noise"]
+    assert last.blocks[0].clip == 1.0
+
+
+def test_labels_with_direct_inputs_are_as_private() -> None:
+    X, y = table()
+    known: dict[str, Any] = {"delta": 1e-3, "steps": STEPS, "random_state": 1, "hidden": 2, "bounds": (-1, 1)}
+    make = lambda: NetworkClassifier(**known, classes=[-1.0, 1.0], direct=True, activation="sine")  # noqa: E731
+    signs = np.where(y > 0, 1.0, -1.0)
+    report = replay(make, X, signs, neighbours_of(X, signs, EACH, 6))
+    assert report.differences == ()
+    assert 0 < report.farthest <= 1 + 1e-12
+
+
 def test_all_ways_to_fit_are_among_the_cases() -> None:
     assert len(CASES) == 12
     for column, number in enumerate((4, 3, 2, 2)):
@@ -118,14 +154,34 @@ def test_a_fit_that_takes_the_moments_from_the_table_is_caught(monkeypatch: pyte
     X, y = table()
     honest, fit, seen = network_run.inputs_of, network_run.fit_private, [X]
 
-    def peeking(task: Any, features: Any, outcome: Any, found: moments.Moments) -> Any:
+    def peeking(task: Any, features: Any, outcome: Any, found: moments.Moments, ridge: float) -> Any:
         del found
         cells = np.nan_to_num(seen[-1])
         own = moments.Moments(np.append(cells.mean(axis=0), 0.0), np.eye(3))
-        return honest(task, features, outcome, own)
+        return honest(task, features, outcome, own, ridge)
 
     def spying(task: Any, records: Any, **more: Any) -> Any:
         seen.append(records()[0])
+        return fit(task, records, **more)
+
+    monkeypatch.setattr(network, "fit_private", spying)
+    monkeypatch.setattr(network_run, "inputs_of", peeking)
+    report = replay(maker(**BOUNDED), X, y, neighbours_of(X, y, 2))
+    found = {difference.what for difference in report.differences}
+    assert f"public values of release {moment_steps(RECORDS)}" in found, "the first of the fit"
+    assert "the posterior, beside the releases" in found
+
+
+def test_a_fit_that_takes_its_linear_start_from_the_table_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y = table()
+    honest, fit, seen = network_run.inputs_of, network_run.fit_private, [(X, y)]
+
+    def peeking(*arguments: Any) -> Any:
+        cells, target = (np.nan_to_num(np.clip(part, -2.0, 2.0)) for part in seen[-1])
+        return honest(*arguments)._replace(linear=np.linalg.lstsq(cells, target, rcond=None)[0])
+
+    def spying(task: Any, records: Any, **more: Any) -> Any:
+        seen.append(records())
         return fit(task, records, **more)
 
     monkeypatch.setattr(network, "fit_private", spying)

@@ -26,8 +26,8 @@ SECTIONS = (
     "Assumed",
     "Tests",
 )
-OPEN = {"estimators/network_open.py"}
-"""Modules that build blocks for fits that are not private."""
+OPEN = {"estimators/network_open.py", "inference/fast_batches.py"}
+"""Modules that build blocks for what is not private."""
 
 
 @cache

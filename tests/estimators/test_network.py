@@ -114,7 +114,8 @@ def test_every_method_fits_without_privacy_and_says_nothing_of_it(way: str) -> N
     model = open_fit(way)
     assert model.privacy_ is None
     assert model.hidden_ == (HIDDEN,)
-    assert model.n_weights_ == WEIGHTS == model.posterior_.mean.size
+    direct = 2 if way == "kronecker" else 0  # its inputs reach the output, too
+    assert model.n_weights_ == WEIGHTS + direct == model.posterior_.mean.size
     assert model.posterior_.kind == KIND.get(way, "diagonal")
     assert (model.posterior_.noise_variance == 0).all()
     assert_proper(model)

@@ -173,7 +173,8 @@ def test_moments_that_were_released_and_not_kept_are_not_released_again(
     [
         {"hidden": 4},
         {"hidden": (3, 3)},
-        {"activation": "sigmoid"},
+        {"activation": "relu"},
+        {"direct": False},
         {"covariance": "diagonal"},
         {"method": "vi"},
         {"bounds": (-1.0, 1.0 + 1e-12)},

@@ -23,6 +23,7 @@ MODELS = [
     NetworkRegression((INPUTS, 3, 1), noise_model=ConcentratedNoise()),
     NetworkRegression((INPUTS, 1), noise_model=ConcentratedNoise()),
     NetworkRegression((INPUTS, 3, 2, 1), "sigmoid", ConcentratedNoise()),
+    NetworkRegression((INPUTS, 3, 2, 1), "sine", ConcentratedNoise()),
     NetworkClassification((INPUTS, 3, 1)),
 ]
 

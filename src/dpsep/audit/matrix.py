@@ -101,6 +101,7 @@ def kinds() -> dict[str, Kind]:
         "method": ("sep", "vi", "point"),
         "covariance": ("auto", "diagonal"),
         "activation": ("auto", "relu", "sigmoid", "sine"),
+        "direct": (None, False),
         "hidden": (2, (2, 2)),
     }
     mixed = FLOW | {

@@ -7,7 +7,7 @@ its own and is let go so many releases at a time (`SteppedFit`), so that a slow 
 and all others alike.
 
 **Privacy.** The table is made. Fits are those a user gets; ways whose name ends in "not for release" draw
-floating-point noise and read records without a gate.
+floating-point noise and read records without a gate. The proof is in docs/proofs/gate.md.
 """
 
 import sys

@@ -171,8 +171,8 @@ def waved(moments: Moments) -> Moments:
     """Moments of the sine of Gaussian a."""
     mean, variance = moments
     # (1 - exp(-2v) cos 2m) / 2 - exp(-v) sin^2 m, in a form whose terms do not cancel as v goes to zero.
-    fade = jnp.exp(-variance)
-    spread = -0.5 * jnp.expm1(-variance) * (1.0 + fade * jnp.cos(2.0 * mean))
+    fade = jnp.expm1(-variance)
+    spread = -0.5 * fade * (2.0 * jnp.cos(mean) ** 2 + fade * jnp.cos(2.0 * mean))
     return Moments(jnp.exp(-0.5 * variance) * jnp.sin(mean), spread)
 
 

@@ -34,8 +34,8 @@ def wave(x: jax.Array) -> Wave:
     --------
     >>> with jax.enable_x64(True):
     ...     found = wave(jnp.asarray([0.5, 30.0]))
-    >>> bool(abs(found.sine[1] - math.sin(30.0)) < 1e-15), bool(abs(found.cosine[0] - math.cos(0.5)) < 1e-15)
-    (True, True)
+    >>> abs(float(found.sine[1]) - math.sin(30.0)) < 1e-15
+    True
     """
     x = jnp.clip(x, -_LARGEST, _LARGEST)
     turns = jnp.round(x * (2.0 / math.pi))
