@@ -4,8 +4,9 @@ A step is that of `dpsep.inference.network_diagonal`: whitened local factors of 
 blocks clipped, summed, and an update from the sums. With a stream of random words the sums are made on the
 grid of a release, and the noise a gate would add is drawn: what a private step costs.
 
-**Privacy.** Nothing here is private. Records are read without a gate and nothing is accounted: with noise as without, what comes
-out is for experiments and measurements and not for release. Private fits go through `network_diagonal.run`.
+**Privacy.** Nothing here is private. Records are read without a gate and nothing is accounted: with noise as
+without, what comes out is for experiments and measurements and not for release. Private fits go through
+`network_diagonal.run`.
 """
 
 import math
