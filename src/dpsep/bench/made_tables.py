@@ -111,7 +111,7 @@ def wages(seed: int) -> Table:
     """Few records, indicator columns, a nearly linear answer."""
     rng = np.random.default_rng([8, seed])
     n = 2800 + TEST
-    school, years = rng.integers(8, 20, n), rng.uniform(0, 40, n)
+    school, years = rng.integers(8, 20, n).astype(float), rng.uniform(0, 40, n)
     marks = (rng.uniform(size=(n, 6)) < np.array([0.5, 0.3, 0.2, 0.1, 0.15, 0.4])).astype(float)
     y = (
         0.08 * school
