@@ -141,7 +141,7 @@ def ahead(results: Results) -> str:
     """Ours against the best of the private peers on each set, and on how many of them it is ahead."""
     rows = []
     wins = {"rmse": 0, "log_likelihood": 0}
-    private = [who for who, person in PEOPLE.items() if person.private and who != "ours"]
+    private = [who for who, person in PEOPLE.items() if person.private and not who.startswith("ours")]
     for name in UCI:
         row = [name]
         for metric, sign in (("log_likelihood", 1), ("rmse", -1)):
@@ -237,8 +237,10 @@ def curve(results: Results, datasets: Sequence[str]) -> str:
         rows = []
         for name in datasets:
             budgets = sorted({budget for other in datasets for budget in results.epsilons(other, "ours")})
-            cells = [_cell(results.estimate(name, "ours", metric, budget)) for budget in budgets]
-            rows.append([name, *cells, _cell(results.estimate(name, "sep", metric))])
+            found = [results.estimate(name, "ours", metric, budget) for budget in budgets]
+            found.append(results.estimate(name, "sep", metric))
+            most = max((one.splits for one in found if one is not None), default=0)
+            rows.append([name, *(_counted(one, most) for one in found)])
         head = [NAMES[metric], *(f"epsilon {budget:g}" for budget in budgets), "none (SEP)"]
         parts.append(table(head, rows))
     return "\n".join(parts)

@@ -167,8 +167,14 @@ POSTERIOR, GATE = "its posterior", "its private noise estimate"
 RESIDUALS = "training residuals, not private"
 PEOPLE: dict[str, Person] = {
     "ours": Person("dpsep, default", "network", POSTERIOR, "", _network()),
+    "ours-relu": Person(
+        "dpsep, ReLU, no direct inputs", "network", POSTERIOR, "", _network(activation="relu", direct=False)
+    ),
     "dp-vi": Person("DP-VI, our gate", "network", POSTERIOR, "", _network(method="vi")),
     "gate": Person("DP-Adam, our gate", "network", GATE, "", _network(method="point")),
+    "gate-sine": Person(
+        "DP-Adam, our gate, sine units", "network", GATE, "", _network(method="point", activation="sine")
+    ),
     "gate-50": Person(
         "DP-Adam, our gate, 50 units", "network", GATE, "", _network(method="point", hidden=PAPER_HIDDEN)
     ),

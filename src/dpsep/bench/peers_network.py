@@ -1,8 +1,10 @@
-r"""DP-Adam by Opacus on the network that dpsep fits: one hidden layer of rectified units, squared error.
+r"""DP-Adam by Opacus on a network of one hidden layer of rectified units, squared error.
 
 Opacus gives the gradient of each record (`GradSampleModule`), clips and noises their sum (`DPOptimizer`);
 Adam does the rest, with a learning rate that falls by half a cosine or stays. Batches are Poisson samples.
-The noise is calibrated by our accountant, so that peers and ours differ in the method alone.
+The noise is calibrated by our accountant. Our own default has sine units and direct inputs beside them, which
+are part of the method that is compared; `ours-relu` and `gate-sine` (`dpsep.bench.frontier_people`) stand
+between the two.
 
 `DEFAULTS` is one setting for every table. `dpsep.bench.frontier_search` chose it on the made tables, with the
 least mean of log RMSE at epsilon 1; its rows are kept in docs/benchmarks/frontier_search.json.

@@ -62,11 +62,11 @@ def own_inputs(task: Task, records: tuple[Array, Array]) -> Inputs:
     mean = scaled.mean(axis=0)
     values, vectors = np.linalg.eigh(np.cov(scaled.T, bias=True).reshape(task.features, task.features))
     half = vectors * np.sqrt(np.maximum(values, 1e-12))
-    if task.outcome == "classification":
+    if not task.direct or task.outcome == "classification":
         return Inputs(columns, single(outcome), mean, half)
     target = (np.clip(y, outcome.low[0], outcome.high[0]) - outcome.centre[0]) / outcome.scale[0]
-    joint = np.cov(np.column_stack([scaled, target]).T, bias=True) + 1e-9 * np.eye(task.columns)
-    linear, left = moments.regression(np.linalg.cholesky(joint), moments.LEAST_RIDGE)
+    values, vectors = np.linalg.eigh(np.cov(np.column_stack([scaled, target]).T, bias=True))
+    linear, left = moments.regression(vectors * np.sqrt(np.maximum(values, 0.0)), moments.LEAST_RIDGE)
     return Inputs(columns, single(outcome), mean, half, linear, left)
 
 

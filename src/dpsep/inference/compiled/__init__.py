@@ -3,14 +3,14 @@
 XLA runs a step on one record as some twenty kernels of a few hundred numbers each, most of whose time is the
 calling. Here a pass over the records is one loop. Numba is optional (the extra ``fast``); without it, and for
 models that are not covered (`covers`), algorithms run in their JAX form, which is also what tests compare
-with. Files: `arithmetic` has the scalar functions, `layout` the arrays, `network` one record's way through
-a network, `sequential` and `batches` the loops over records.
+with. Files: `kernels` has one record's way through a network, `updates` what follows it, `layout` the arrays,
+`loops` and `batches` the loops over records.
 
 **Privacy.** Nothing here is private: records are read without a gate.
 """
 
 from functools import cache
-from importlib.util import find_spec
+from importlib import import_module
 from typing import Any
 
 from dpsep.models.concentrated_noise import ConcentratedNoise
@@ -27,8 +27,12 @@ def worth(model: Any, visits: int) -> bool:
 
 @cache
 def available() -> bool:
-    """Whether Numba is installed."""
-    return find_spec("numba") is not None
+    """Whether Numba is installed and loads beside the NumPy that is here."""
+    try:
+        import_module("numba")
+    except ImportError:
+        return False
+    return True
 
 
 def covers(model: Any) -> bool:
