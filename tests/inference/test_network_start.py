@@ -122,7 +122,8 @@ def test_a_run_asks_for_its_first_sums_at_the_start() -> None:
 
     network.run(Asked(shape, 0.0, 0), shape, settings(linear=linear, first_noise=0.4), 1)
     np.testing.assert_array_equal(seen[0].weights[-1][0, 4:], [*linear, 0.0])
-    assert float(seen[0].noise.rate / seen[0].noise.shape) == pytest.approx(0.4, rel=1e-9)
+    noise = seen[0].noise
+    assert float(noise.rate) / (float(noise.shape_minus_one) + 1.0) == pytest.approx(0.4, rel=1e-9)
     assert np.unique(seen[0].weights[0]).size == seen[0].weights[0].size
 
 
