@@ -2,8 +2,8 @@
 
 Every table comes with splits into nine tenths to train on and one to test on: the customary ones of the UCI
 sets (twenty, five for protein, and further seeded ones beyond), seeded ones of the others. A made table has
-a seed in place of a split. The
-training part's means and standard deviations are taken as public for everyone, as in the paper.
+a seed in place of a split. The training part's means and standard deviations are taken as public for
+everyone, as in the paper.
 
 A folder of ``NAME.npz`` files (written by `export`) stands in for the tables where they cannot be had.
 """
