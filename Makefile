@@ -19,8 +19,10 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) --editable '.[dev]'
 	@touch $@ $(VENV)/.demo
 
+# PyTorch's sympy wants an mpmath below our pin; the package itself takes either.
 $(VENV)/.peers: pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) --editable '.[peers]'
+	sed '/^mpmath==/d' constraints.txt > $(VENV)/peers.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(VENV)/peers.txt --editable '.[peers]'
 	@touch $@
 
 $(VENV)/.docs: pyproject.toml constraints.txt | $(BIN)/python
