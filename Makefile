@@ -22,7 +22,7 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
 # PyTorch's sympy wants an mpmath below our pin; the package itself takes either.
 $(VENV)/.peers: pyproject.toml constraints.txt | $(BIN)/python
 	sed '/^mpmath==/d' constraints.txt > $(VENV)/peers.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(VENV)/peers.txt --editable '.[peers]'
+	$(subst constraints.txt,$(VENV)/peers.txt,$(PIP)) --editable '.[peers]'
 	@touch $@
 
 $(VENV)/.docs: pyproject.toml constraints.txt | $(BIN)/python
