@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     )
     from dpsep.models.custom import Linear, Normal
     from dpsep.privacy.leaks import PrivacyLeakError, PrivacyLeakWarning
-    from dpsep.privacy.ledger import Ledger, LedgerError, OverBudget
+    from dpsep.privacy.ledger import Ledger, LedgerError, NewLedgerWarning, OverBudget
     from dpsep.report import plots as plots
     from dpsep.report.calibration import calibration
     from dpsep.theory.planner import plan
@@ -44,6 +44,7 @@ _HOMES = {
     "ProbitRegression": "dpsep.estimators",
     "Ledger": "dpsep.privacy.ledger",
     "LedgerError": "dpsep.privacy.ledger",
+    "NewLedgerWarning": "dpsep.privacy.ledger",
     "OverBudget": "dpsep.privacy.ledger",
     "PrivacyLeakError": "dpsep.privacy.leaks",
     "PrivacyLeakWarning": "dpsep.privacy.leaks",
@@ -64,6 +65,7 @@ __all__ = [
     "MixedRegressor",
     "NetworkClassifier",
     "NetworkRegressor",
+    "NewLedgerWarning",
     "Normal",
     "OverBudget",
     "PoissonRegression",

@@ -11,7 +11,7 @@ import click
 import typer
 from typer.core import TyperGroup
 
-from dpsep.shell.errors import is_broken_pipe, leave
+from dpsep.shell.errors import CallError, is_broken_pipe, leave
 from dpsep.shell.federate_commands import federate_app
 from dpsep.shell.ledger_commands import ledger_app
 from dpsep.shell.options import (
@@ -86,6 +86,10 @@ def demo(
         Path | None,
         typer.Option(metavar="FILE.csv", help="Write the survey as a table to try commands on, and stop."),
     ] = None,
+    new: Annotated[
+        Path | None,
+        typer.Option(metavar="NEW.csv", help="With --table: a table of made-up people to predict for."),
+    ] = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -94,8 +98,10 @@ def demo(
     if table is not None:
         from dpsep.shell import example
 
-        example.run(table)
+        example.run(table, new)
         return
+    if new is not None:
+        raise CallError("--new goes with --table; give both.")
     from dpsep.shell import demo as work
 
     work.run(out, epsilon, as_json=as_json)

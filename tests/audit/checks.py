@@ -109,7 +109,7 @@ def check_charge() -> None:
 
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        ledger = Ledger(Path(folder) / "ledger", epsilon=5.0, delta=1e-2)
+        ledger = Ledger.create(Path(folder) / "ledger", epsilon=5.0, delta=1e-2)
         Reader.sums = tapped
         try:
             with contextlib.suppress(LedgerError):  # a ledger that was not charged refuses the end of the run
@@ -167,7 +167,7 @@ def check_resume() -> None:
     with tempfile.TemporaryDirectory() as name, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         folder = Path(name)
-        ledger = Ledger(folder / "ledger", epsilon=5.0, delta=1e-2)
+        ledger = Ledger.create(folder / "ledger", epsilon=5.0, delta=1e-2)
         make = maker("probit", ledger=ledger, checkpoint=folder / "run", steps=4)
         with contextlib.suppress(KeyboardInterrupt):
             make().fit(X, y, on_step=die)

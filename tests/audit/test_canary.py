@@ -12,7 +12,7 @@ from dpsep.audit import canary_audit, membership_audit, one_run_audit
 from dpsep.audit.canary import crafted, trials
 from dpsep.audit.laws import noise_findings, sampling_findings, steps_of
 from dpsep.audit.targets import Target, targets, trials_for
-from dpsep.privacy import gate, grid, reader
+from dpsep.privacy import gate, grid, isolation, reader
 from dpsep.privacy.gaussian import gaussian_mu
 from dpsep.privacy.grid import Block
 from dpsep.privacy.ledger import Ledger
@@ -112,14 +112,11 @@ def test_canaries_see_a_clip_that_is_another_one(broken: str, monkeypatch: pytes
 
         monkeypatch.setattr(reader, "chunk_sums", doubled)
     monkeypatch.setattr(reader, "_check_device", lambda *_: None)
-    compiled: tuple[Any, ...] = (grid.chunk_rows, grid.chunk_sums)
-    for function in compiled:
-        function.clear_cache()
+    isolation.forget()
     try:
         assert canary_audit(linear(epsilon=1.0), X, Y, canaries=32, runs=60).caught
     finally:
-        for function in compiled:
-            function.clear_cache()
+        isolation.forget()
 
 
 def test_one_run_and_membership_prove_less_than_is_claimed() -> None:
@@ -139,7 +136,7 @@ def test_a_mixture_has_no_outcome() -> None:
 
 
 def test_an_audit_charges_nobodys_ledger_and_leaves_no_checkpoint(tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path / "ledger", epsilon=5.0, delta=0.1)
+    ledger = Ledger.create(tmp_path / "ledger", epsilon=5.0, delta=0.1)
     model = linear(ledger=ledger, checkpoint=tmp_path / "run")
     canary_audit(model, X[:, :2], Y, canaries=3, runs=2)
     membership_audit(model, X[:, :2], Y, runs=4)

@@ -3,6 +3,8 @@
 import pytest
 
 from dpsep.audit import CONTROLS, run_control
+from dpsep.audit.targets import targets
+from dpsep.audit.work import ATTACKS, run_all
 from dpsep.privacy import gate, grid
 
 
@@ -16,5 +18,14 @@ def test_a_control_is_caught(name: str) -> None:
     assert honest == (gate.Gate._noised, gate.Reader.sums, grid._to_grid, gate.rounded_gaussian)
 
 
-def test_there_are_eleven() -> None:
-    assert len(CONTROLS) == 11
+def test_there_are_twelve() -> None:
+    assert len(CONTROLS) == 12
+
+
+def test_the_default_audit_attacks_a_model_that_mixes_records_and_finds_it_refused() -> None:
+    """The control shows that the same attack, with fewer runs, catches it where nothing is proved."""
+    work = [row for _, _, row in run_all(["own"], [0.5], attacks=["mixing"], jobs=1)]
+    assert [row["caught"] for row in work] == [False]
+    assert "refused before anything was charged" in work[0]["evidence"]
+    assert "mixing" in ATTACKS
+    assert "own" in targets()

@@ -10,10 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dpsep import BayesianModel, Ledger, Linear, Normal, OverBudget
+from dpsep import BayesianModel, Ledger, Linear, Normal, OverBudget, PrivacyLeakWarning
 from dpsep.audit import neighbours_of, replay
 from dpsep.estimators import custom, linked_run
 from dpsep.models.frozen import FrozenContribution
+from dpsep.privacy.isolation import IsolationError, Program
 from dpsep.privacy.mechanism import Schedule
 
 RECORDS, STEPS, EACH = 48, 3, 8
@@ -73,7 +74,7 @@ def test_neighbours_change_sums_within_the_sensitivity_and_nothing_else(
     kind: str, more: dict[str, Any], tmp_path: Path
 ) -> None:
     X, y = table()
-    ledger = Ledger(tmp_path / "ledger", epsilon=1e6, delta=1.0 - 1e-9)
+    ledger = Ledger.create(tmp_path / "ledger", epsilon=1e6, delta=1.0 - 1e-9)
     report = replay(maker(kind, **more), X, y, neighbours_of(X, y, EACH, len(kind)), ledger=ledger)
     assert report.differences == ()
     assert report.neighbours == EACH
@@ -116,6 +117,10 @@ def test_a_contribution_that_sees_other_records_is_caught(monkeypatch: pytest.Mo
     monkeypatch.setattr(FrozenContribution, "__call__", mixing)
     # A function of its own, so that nothing compiled before or after has to do with the broken class.
     broken = maker("labels", log_likelihood=lambda params, record: 1.5 * logistic(params, record))
+    with pytest.warns(PrivacyLeakWarning), pytest.raises(IsolationError, match="axis of the records"):
+        broken().fit(X, y)
+    # Without the proof, the record/replay harness sees it.
+    monkeypatch.setattr(Program, "prove", lambda *_, **__: None)
     report = replay(broken, X, y, neighbours_of(X, y, 2))
     assert any("times as far" in one.what for one in report.differences)
 
@@ -141,7 +146,7 @@ def test_over_budget_nothing_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyP
     X, y = table()
     monkeypatch.setattr(custom, "records_of", read)
     monkeypatch.setattr("dpsep.privacy.gate.Reader.sums", read)
-    ledger = Ledger(tmp_path / "ledger", epsilon=0.5, delta=1e-2)
+    ledger = Ledger.create(tmp_path / "ledger", epsilon=0.5, delta=1e-2)
     with pytest.raises(OverBudget):
         maker("labels", random_state=None, ledger=ledger)().fit(X, y)
     with pytest.raises(AssertionError, match="a record was read"):

@@ -54,7 +54,7 @@ def by_group(**more):
 )
 def test_a_group_changes_sums_within_the_sensitivity_and_nothing_else(family, more, tmp_path):
     X, y, groups = table(family)
-    ledger = Ledger(tmp_path / "ledger", epsilon=1e6, delta=1.0 - 1e-9, unit="group")
+    ledger = Ledger.create(tmp_path / "ledger", epsilon=1e6, delta=1.0 - 1e-9, unit="group")
     neighbours = group_neighbours_of(X, y, groups, GROUPS, 8, seed=len(family))
     report = replay(maker(family, **more), X, y, neighbours, ledger=ledger, groups=groups)
     assert report.differences == ()
@@ -66,7 +66,7 @@ def test_a_group_changes_sums_within_the_sensitivity_and_nothing_else(family, mo
 @pytest.mark.parametrize("family", ["linear", "probit"])
 def test_a_record_changes_sums_within_the_sensitivity_and_nothing_else(family, tmp_path):
     X, y, groups = table(family)
-    ledger = Ledger(tmp_path / "ledger", epsilon=1e6, delta=1.0 - 1e-9)
+    ledger = Ledger.create(tmp_path / "ledger", epsilon=1e6, delta=1.0 - 1e-9)
     neighbours = [one._replace(groups=groups) for one in neighbours_of(X, y, 8, seed=2)]
     # A record that changes its group, and one whose group was never declared.
     for label in (int(groups[1]), GROUPS + 3):
@@ -125,7 +125,7 @@ def test_a_number_of_rows_that_reaches_a_result_is_caught(monkeypatch):
 @pytest.mark.filterwarnings("ignore::dpsep.WeakBudgetWarning")
 def test_a_ledger_of_records_is_no_ledger_of_groups(tmp_path):
     X, y, groups = table("linear")
-    ledger = Ledger(tmp_path / "ledger", epsilon=10, delta=1e-2)
+    ledger = Ledger.create(tmp_path / "ledger", epsilon=10, delta=1e-2)
     model = maker("linear", **by_group(ledger=ledger, random_state=None))()
     with pytest.raises(LedgerError, match="unit"):
         model.fit(X, y, groups=groups)

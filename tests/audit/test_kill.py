@@ -75,7 +75,7 @@ def chain(folder: Path, seed: int) -> None:
     """Kill a fit and its resumes again and again, look at what is left each time, and let it end."""
     chance = random.Random(seed)
     folder.mkdir()
-    Ledger(folder / "ledger", epsilon=20.0, delta=1e-2)
+    Ledger.create(folder / "ledger", epsilon=20.0, delta=1e-2)
     for _ in range(KILLS):
         before = Counter(row.kind for row in Ledger(folder / "ledger").rows())
         life = live(folder, chance)
@@ -125,7 +125,7 @@ def test_a_fit_killed_at_twenty_random_moments_keeps_its_ledger_and_goes_on(tmp_
 
 
 def test_a_second_process_in_the_same_folder_is_refused_and_charges_nothing(tmp_path: Path) -> None:
-    Ledger(tmp_path / "ledger", epsilon=20.0, delta=1e-2)
+    Ledger.create(tmp_path / "ledger", epsilon=20.0, delta=1e-2)
     fcntl = pytest.importorskip("fcntl")
     (tmp_path / "run").mkdir()
     with open(tmp_path / "run" / "lock", "a") as lock:

@@ -68,7 +68,7 @@ def test_neighbours_change_sums_within_the_sensitivity_and_nothing_else(
     X, y = table()
     make = maker(relation=relation, sampling=sampling, method=method, **SCALINGS[scaling], **KNOWLEDGE[known])
     seed = sum(map(ord, f"{relation}{sampling}{scaling}{method}"))
-    ledger = Ledger(tmp_path / "ledger", epsilon=1e6, delta=1.0 - 1e-9)
+    ledger = Ledger.create(tmp_path / "ledger", epsilon=1e6, delta=1.0 - 1e-9)
     report = replay(make, X, y, neighbours_of(X, y, EACH, seed), ledger=ledger)
     assert report.differences == ()
     assert report.neighbours == EACH

@@ -10,7 +10,7 @@ import pytest
 
 from dpsep.estimators import charged, run
 from dpsep.inference import stable
-from dpsep.privacy import gate, grid, permit, sampling
+from dpsep.privacy import gate, grid, isolation, permit, sampling
 
 from . import checks
 
@@ -126,9 +126,7 @@ def fresh() -> Iterator[None]:
 
 
 def _forget() -> None:
-    compiled: tuple[Any, ...] = (grid.chunk_rows, grid.chunk_sums)
-    for function in compiled:
-        function.clear_cache()
+    isolation.forget()
 
 
 def broken(change: Change) -> Any:

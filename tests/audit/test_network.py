@@ -72,7 +72,7 @@ def test_neighbours_change_sums_within_the_sensitivity_and_nothing_else(
 ) -> None:
     X, y = table()
     make = maker(way, relation=relation, sampling=sampling, **SCALINGS[scaling])
-    ledger = Ledger(tmp_path / "ledger", epsilon=1e6, delta=1.0 - 1e-9)
+    ledger = Ledger.create(tmp_path / "ledger", epsilon=1e6, delta=1.0 - 1e-9)
     seed = sum(map(ord, f"{way}{scaling}"))
     report = replay(make, X, y, neighbours_of(X, y, EACH, seed), ledger=ledger)
     assert report.differences == ()

@@ -31,7 +31,7 @@ def _accounted_once() -> Iterator[None]:
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Ledger:
-    return Ledger(tmp_path / "ledger", epsilon=1e6, delta=1.0 - 1e-9)
+    return Ledger.create(tmp_path / "ledger", epsilon=1e6, delta=1.0 - 1e-9)
 
 
 @pytest.mark.parametrize("relation", ["zero-out", "replace-one"])

@@ -45,7 +45,7 @@ from dpsep.estimators.store import load, save
 
 rng = np.random.default_rng(0)
 X = rng.uniform(-1, 1, (200, 2))
-ledger = Ledger("spent", epsilon=2, delta=1e-2)
+ledger = Ledger.create("spent", epsilon=2, delta=1e-2)
 model = LinearRegression(1.0, 1e-3, bounds=(-1, 1), target_bounds=(-4, 4), steps=2, ledger=ledger)
 model.fit(X, X @ [1.0, 2.0])
 save(model, "saved")

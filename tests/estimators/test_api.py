@@ -37,6 +37,8 @@ def test_arrays_and_frames_give_the_same_result(private):
     targets = {"pandas": pd.Series(y), "polars": pl.Series(y), "list": y.tolist()}
     results = []
     for kind, cells in frames(x).items():
+        if private and kind == "list":
+            cells = x  # a list of rows is no table under privacy: its target may be one
         model = seeded(LinearRegression, private=private, table=(cells, targets.get(kind, y)), **LINEAR)
         results.append(model.coef_)
         named = kind in ("pandas", "polars", "arrow")

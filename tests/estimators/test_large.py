@@ -221,7 +221,7 @@ def test_groups_of_a_large_table_are_refused() -> None:
 def test_classes_are_declared_and_types_are_told_before_the_charge(
     opened: LargeTable, tmp_path: Path
 ) -> None:
-    ledger = Ledger(tmp_path / "study.db", epsilon=3.0, delta=1e-4)
+    ledger = Ledger.create(tmp_path / "study.db", epsilon=3.0, delta=1e-4)
     cases = [
         (LogisticRegression(ledger=ledger), FEATURES, "ill", "declare them with classes="),
         (LinearRegression(ledger=ledger), FEATURES, "ill", "the target has type string"),
@@ -240,7 +240,7 @@ def test_no_row_is_read_before_the_charge(
         raise AssertionError("rows were read")
 
     monkeypatch.setattr(type(opened), "read", touched)
-    ledger = Ledger(tmp_path / "small.db", epsilon=0.5, delta=1e-4)
+    ledger = Ledger.create(tmp_path / "small.db", epsilon=0.5, delta=1e-4)
     for case in ("linear", "network", "mixture", "own"):
         model, target = CASES[case]
         with pytest.raises(OverBudget):
@@ -256,7 +256,7 @@ def test_a_file_that_is_damaged_after_the_charge_leaves_it_standing(tmp_path: Pa
     content = bytearray(path.read_bytes())
     content[5000:9000] = bytes(4000)
     path.write_bytes(content)
-    ledger = Ledger(tmp_path / "study.db", epsilon=3.0, delta=1e-4)
+    ledger = Ledger.create(tmp_path / "study.db", epsilon=3.0, delta=1e-4)
     with pytest.raises(ValueError, match="is not a whole file"):
         LinearRegression(ledger=ledger).fit(opened[FEATURES], opened["y"])
     assert [row.kind for row in ledger.rows()] == ["create", "charge", "failed"]

@@ -211,7 +211,7 @@ def test_a_step_that_learned_is_listed_in_the_statement_and_refused_under_strict
     model = make_pipeline(StandardScaler(), linear())
     leaks = told(lambda: model.fit(X, Y))
     assert list(model[-1].privacy_.leaks) == leaks
-    ledger = Ledger(tmp_path / "budget", epsilon=5.0, delta=1e-3)
+    ledger = Ledger.create(tmp_path / "budget", epsilon=5.0, delta=1e-3)
     with pytest.raises(PrivacyLeakError, match="standardscaler"):
         make_pipeline(StandardScaler(), linear(strict=True, ledger=ledger)).fit(X, Y)
     assert ledger.spent().epsilon == 0
@@ -244,7 +244,7 @@ def test_a_search_without_a_ledger_says_what_its_fits_cost_and_that_scores_are_n
 
 
 def test_with_a_ledger_every_fit_of_a_search_is_charged_and_scores_are_still_told(tmp_path):
-    ledger = Ledger(tmp_path / "budget", epsilon=5.0, delta=1e-3)
+    ledger = Ledger.create(tmp_path / "budget", epsilon=5.0, delta=1e-3)
     search = GridSearchCV(linear(epsilon=0.5, ledger=ledger), {"prior_scale": [1.0, 2.0]}, cv=KFOLD)
     leaks = told(lambda: search.fit(X, Y))
     assert len(leaks) == 1
@@ -254,7 +254,7 @@ def test_with_a_ledger_every_fit_of_a_search_is_charged_and_scores_are_still_tol
 
 
 def test_a_search_beyond_the_ledger_s_budget_is_refused(tmp_path):
-    ledger = Ledger(tmp_path / "budget", epsilon=1.2, delta=1e-3)
+    ledger = Ledger.create(tmp_path / "budget", epsilon=1.2, delta=1e-3)
     search = GridSearchCV(
         linear(epsilon=0.5, ledger=ledger), {"clip": [1.0, 2.0]}, cv=KFOLD, error_score="raise"
     )
@@ -319,7 +319,7 @@ def test_frames_of_scikit_learn_that_neither_learn_nor_repeat_are_nothing_to_tel
 
 
 def test_classes_of_another_type_than_the_target_are_refused_before_the_charge(tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path / "study.db", epsilon=1, delta=1e-2)
+    ledger = Ledger.create(tmp_path / "study.db", epsilon=1, delta=1e-2)
     model = LogisticRegression(1.0, 1e-3, bounds=(-1, 1), classes=["no", "yes"], ledger=ledger)
     with pytest.raises(ValueError, match="the target holds numbers and the declared classes are texts"):
         model.fit(np.zeros((50, 2)), np.arange(50) % 2)

@@ -216,7 +216,7 @@ def test_too_little_budget_is_warned_of_from_public_numbers():
 @pytest.mark.filterwarnings("ignore::dpsep.WeakBudgetWarning")
 def test_a_fit_is_charged_before_a_row_is_read(tmp_path):
     X, y, member = table("linear")
-    ledger = Ledger(tmp_path / "ledger", epsilon=1.0, delta=1e-4, unit="group")
+    ledger = Ledger.create(tmp_path / "ledger", epsilon=1.0, delta=1e-4, unit="group")
     model = make("linear", private=True, epsilon=2.0, unit="group", ledger=ledger)
     broken = np.full_like(X, np.nan)
     with pytest.raises(OverBudget):
@@ -255,7 +255,7 @@ def test_a_resumed_run_must_have_the_same_groups(tmp_path):
 )
 def test_what_cannot_be_fitted_is_refused_before_the_charge(settings, message, tmp_path):
     X, y, member = table("linear")
-    ledger = Ledger(tmp_path / "ledger", epsilon=1.0, delta=1e-4)
+    ledger = Ledger.create(tmp_path / "ledger", epsilon=1.0, delta=1e-4)
     model = MixedRegressor(**({"groups": GROUPS, "bounds": (-1, 1), "ledger": ledger} | settings))
     with pytest.raises(ValueError, match=message):
         model.fit(X, y, groups=member)

@@ -40,7 +40,7 @@ def gaussian_delta(epsilon: float, mu: float) -> float:
 
 
 def ledger_at(folder: Any, epsilon: float = 1.0) -> Ledger:
-    return Ledger(folder / "budget.ledger", epsilon=epsilon, delta=1e-4)
+    return Ledger.create(folder / "budget.ledger", epsilon=epsilon, delta=1e-4)
 
 
 @pytest.mark.parametrize(("maker", "declared"), ALL, ids=IDS)

@@ -38,7 +38,7 @@ def died(stop: int = 2, **more: Any) -> None:
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Ledger:
-    return Ledger(tmp_path / "ledger", epsilon=9.0, delta=1e-1)
+    return Ledger.create(tmp_path / "ledger", epsilon=9.0, delta=1e-1)
 
 
 def kinds(ledger: Ledger) -> list[str]:
@@ -76,7 +76,7 @@ def test_a_resume_is_charged_to_the_ledger_of_the_run_or_refused(
     tmp_path: Path, ledger: Ledger, other: str
 ) -> None:
     died(ledger=ledger, checkpoint=tmp_path / "run")
-    new = None if other == "none" else Ledger(tmp_path / "other", epsilon=9.0, delta=1e-1)
+    new = None if other == "none" else Ledger.create(tmp_path / "other", epsilon=9.0, delta=1e-1)
     with pytest.raises(CheckpointError, match="another ledger"):
         fit(ledger=new, checkpoint=tmp_path / "run")
     assert new is None or kinds(new) == []
@@ -188,7 +188,7 @@ def test_a_run_that_died_while_scaling_is_not_resumed(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("dpsep.privacy.scaling._magnitude_range", die)
+        patch.setattr("dpsep.privacy.gate.Gate.release", die)
         with pytest.raises(KeyboardInterrupt):
             fit(bounds=None, checkpoint=tmp_path / "run")
     with pytest.raises(CheckpointError, match="scaling"):

@@ -153,7 +153,7 @@ def test_a_target_that_is_not_numeric_is_refused_by_its_type(y: Any) -> None:
 
 @pytest.mark.parametrize("kind", [LinearRegression, NetworkRegressor])
 def test_a_target_that_is_not_numeric_costs_nothing(kind: Any, tmp_path: Any) -> None:
-    ledger = Ledger(tmp_path / "budget.ledger", epsilon=2.0, delta=1e-4)
+    ledger = Ledger.create(tmp_path / "budget.ledger", epsilon=2.0, delta=1e-4)
     model = kind(ledger=ledger, bounds=(-1, 1), target_bounds=(-1, 1))
     with pytest.raises(TableError, match="not numeric"):
         model.fit(np.zeros((3, 1)), np.array(["a", "b", "c"]))

@@ -83,7 +83,7 @@ def epsilon_of(rows: list[Row], releases: int) -> float:
 
 def new_ledger(folder: Path, epsilon: float = 100.0) -> Ledger:
     """A ledger with room for many runs."""
-    return Ledger(folder / "ledger", epsilon=epsilon, delta=0.5)
+    return Ledger.create(folder / "ledger", epsilon=epsilon, delta=0.5)
 
 
 def fit(folder: Path, on_step: Callable[[int, int], None] | None = None, run: str = "run") -> Any:

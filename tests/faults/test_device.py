@@ -91,7 +91,7 @@ def test_rows_that_all_lie_on_the_bound_are_summed(monkeypatch: pytest.MonkeyPat
     outer = np.tile([float(OUTER_UNITS), 0.0], (ROWS, 1))
     fine = np.ones(ROWS, bool)
     on_the_bound = ((flat, fine), (outer, fine), (np.zeros((ROWS, 2)), fine))
-    monkeypatch.setattr(reader, "chunk_rows", lambda *_: on_the_bound)
+    monkeypatch.setattr(reader, "rows_on_grid", lambda *_: on_the_bound)
     sums = Reader(records(), ROWS).sums(Parts(), BLOCKS, ONE, np.arange(ROWS))
     assert sums[0].tolist() == [-ROWS * FLAT_UNITS, 0, 0]
     assert sums[1].tolist() == [ROWS * OUTER_UNITS**2, 0, 0]
@@ -99,13 +99,13 @@ def test_rows_that_all_lie_on_the_bound_are_summed(monkeypatch: pytest.MonkeyPat
 
 
 def test_rows_that_a_device_returns_as_nan_contribute_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = reader.chunk_rows
+    rows = reader.rows_on_grid
 
     def wrong(*arguments: Any) -> Any:
         first, *rest = rows(*arguments)
         return ((np.array(first[0]) * math.nan, first[1]), *rest)
 
-    monkeypatch.setattr(reader, "chunk_rows", wrong)
+    monkeypatch.setattr(reader, "rows_on_grid", wrong)
     for total in Reader(records(), ROWS).sums(Parts(), BLOCKS, ONE, np.arange(ROWS)):
         assert not total.any()
 

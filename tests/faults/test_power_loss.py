@@ -60,7 +60,7 @@ def lived(folder: Path) -> tuple[State, list[Operation], list[Confirmed]]:
     folder.mkdir()
     before, known = State(folder), [Confirmed(0, [], [], Spent(0.0, 0.0))]
     with Disk(folder) as disk:
-        ledger = Ledger(folder / NAME, epsilon=BUDGET, delta=DELTA)
+        ledger = Ledger.create(folder / NAME, epsilon=BUDGET, delta=DELTA)
         for operation in (lambda _: None, *HISTORY):
             receipt = operation(ledger)
             hashes = [row.hash for row in ledger.rows()]
@@ -75,11 +75,11 @@ def check(folder: Path, before: Confirmed, after: Confirmed) -> None:
     if not before.hashes and not path.exists():
         with pytest.raises(LedgerError, match="there is no ledger"):
             Ledger(path)
-        Ledger(path, epsilon=BUDGET, delta=DELTA)
+        Ledger.create(path, epsilon=BUDGET, delta=DELTA)
     else:
         found = [row.hash for row in Ledger(path).rows()]
         assert found in ((before.hashes, after.hashes) if before.hashes else (after.hashes,))
-    ledger = Ledger(path, epsilon=BUDGET, delta=DELTA)
+    ledger = Ledger.create(path, epsilon=BUDGET, delta=DELTA)
     assert ledger.verify(*before.receipts) >= len(before.hashes)
     spent = ledger.spent()
     assert spent.epsilon >= before.spent.epsilon
@@ -164,7 +164,7 @@ def test_a_second_loss_while_the_first_is_mended_loses_no_confirmed_charge(scrat
 def test_a_folder_that_cannot_be_opened_for_its_sync_takes_no_charge(
     scratch: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ledger = Ledger(scratch / NAME, epsilon=BUDGET, delta=DELTA)
+    ledger = Ledger.create(scratch / NAME, epsilon=BUDGET, delta=DELTA)
     open_one = os.open
 
     def too_many(path: Any, *rest: Any, **more: Any) -> int:
@@ -186,7 +186,7 @@ def test_a_disk_that_is_full_or_a_process_that_dies_at_any_point_of_a_charge_lea
 ) -> None:
     for point in range(200):
         folder = open_image({}, scratch / "struck")
-        ledger = Ledger(folder / NAME, epsilon=BUDGET, delta=DELTA)
+        ledger = Ledger.create(folder / NAME, epsilon=BUDGET, delta=DELTA)
         receipt = charge(ledger, "first")
         rows = ledger.rows()
         returned = False
@@ -211,9 +211,9 @@ def test_a_disk_that_is_full_or_a_process_that_dies_while_a_ledger_is_made_leave
     for point in range(200):
         folder = open_image({}, scratch / "struck")
         with Disk(folder, fault, point) as disk, contextlib.suppress(LedgerError, Died):
-            Ledger(folder / NAME, epsilon=BUDGET, delta=DELTA)
+            Ledger.create(folder / NAME, epsilon=BUDGET, delta=DELTA)
         assert fault == "dead" or not disk.failed or not list(folder.iterdir())
-        assert len(Ledger(folder / NAME, epsilon=BUDGET, delta=DELTA).rows()) == 1
+        assert len(Ledger.create(folder / NAME, epsilon=BUDGET, delta=DELTA).rows()) == 1
         if not disk.failed:
             return
     raise AssertionError("no creation is that long")

@@ -46,7 +46,7 @@ def test_a_thousand_charges_by_four_processes_are_taken_up_to_the_budget_and_non
     scratch: Path,
 ) -> None:
     path = scratch / "ledger"
-    ledger = Ledger(path, epsilon=AFFORDABLE / 10, delta=1e-2)
+    ledger = Ledger.create(path, epsilon=AFFORDABLE / 10, delta=1e-2)
     command = [sys.executable, "-c", SCRIPT, str(path), str(PROCESSES), str(EACH)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr

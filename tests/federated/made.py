@@ -45,7 +45,7 @@ def make_sites(
         name = "abcdefghij"[index]
         home = folder / name
         home.mkdir(parents=True)
-        ledger = Ledger(home / "ledger", epsilon=epsilon, delta=1e-2)
+        ledger = Ledger.create(home / "ledger", epsilon=epsilon, delta=1e-2)
         stream = SeededStream(index) if seeded else None
         sites[name] = Site(
             name, (X[start:stop], y[start:stop]), ledger, home / "state", stream=stream, **settings

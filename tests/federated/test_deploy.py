@@ -43,7 +43,7 @@ def folder(tmp_path: Path) -> Path:
     make_deployment(place, ["a", "b"], "server.example.org:9092")
     site = place / "sites" / "a"
     (site / "table.csv").write_text("u,y\n0.5,yes\nnonsense,no\n-0.25,no\n")
-    Ledger(site / "ledger.db", epsilon=1, delta=1e-5)
+    Ledger.create(site / "ledger.db", epsilon=1, delta=1e-5)
     for home in (site, place / "server"):
         (home / "schema.toml").write_text(SCHEMA.to_toml())
     return place

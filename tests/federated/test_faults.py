@@ -103,7 +103,7 @@ def test_a_fit_after_a_drop_is_near_that_of_the_rows_that_are_left(tmp_path: Pat
 
 def test_stop_ends_the_run_and_every_ledger_notes_it(tmp_path: Path) -> None:
     sites = make_sites(tmp_path, cuts=(0, 200, 400, 600))
-    ledger = Ledger(tmp_path / "ledger", epsilon=3.0, delta=1e-2)
+    ledger = Ledger.create(tmp_path / "ledger", epsilon=3.0, delta=1e-2)
     federation = Federation(InProcess(sites, {"b": at(range(ROUND + 1, 99), lost)}), missing="stop")
     with pytest.raises(RoundFailed, match=r"site b did not answer.*nothing of it was released"):
         fit(logistic(ledger=ledger), federation)

@@ -14,6 +14,7 @@ from dpsep.federated.codec import encode
 from dpsep.privacy.leaks import PrivacyLeakWarning
 from dpsep.privacy.mechanism import Mechanism
 from dpsep.privacy.sampling import FullBatch
+from dpsep.privacy.shown import up
 
 from .made import WEIGHTS, federate, logistic, make_sites, table
 
@@ -136,7 +137,7 @@ def test_the_statement_says_who_is_trusted(tmp_path: Path) -> None:
         if mode == "sites":
             alone = model.privacy_.federation["alone_epsilon"]
             assert alone > 1.5
-            assert f"what holds is ({alone:.4g}, 0.0001)" in texts[mode]
+            assert f"what holds is ({up(alone)}, 0.0001)" in texts[mode]
             assert model.privacy_.epsilon == pytest.approx(1.0)
     assert "the server is trusted with the sums" in texts["server"]
     assert "which this library does not supply" in texts["sites"]
@@ -169,7 +170,7 @@ def test_own_guarantees_may_differ(tmp_path: Path) -> None:
 
 
 def test_the_servers_own_ledger_is_charged_too_and_a_failure_is_noted(tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path / "ledger", epsilon=3.0, delta=1e-3)
+    ledger = Ledger.create(tmp_path / "ledger", epsilon=3.0, delta=1e-3)
     fit(logistic(ledger=ledger), federate(make_sites(tmp_path / "x")))
     assert ledger.spent().epsilon == pytest.approx(1.0)
     assert [row.kind for row in ledger.rows()][-1] == "finished"

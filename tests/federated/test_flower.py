@@ -68,7 +68,7 @@ def deploy(folder: Path, table: pl.DataFrame) -> dict[str, Path]:
         site = folder / "sites" / name
         table[start : start + rows].write_csv(site / "table.csv")
         (site / "schema.toml").write_text(SCHEMA.to_toml())
-        Ledger(site / "ledger.db", epsilon=1.5, delta=2e-5)
+        Ledger.create(site / "ledger.db", epsilon=1.5, delta=2e-5)
         start += rows
     return {name: folder / "sites" / name / "site.toml" for name in SITES}
 

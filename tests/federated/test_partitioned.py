@@ -255,7 +255,7 @@ class Server:
     def __init__(self, folder: Path, terms: Terms | None = None, clip: float = 1.0) -> None:
         X, y = np.ones((50, 1)), np.zeros(50)
         folder.mkdir(parents=True, exist_ok=True)
-        ledger = Ledger(folder / "ledger", epsilon=1.0, delta=1e-5)
+        ledger = Ledger.create(folder / "ledger", epsilon=1.0, delta=1e-5)
         self.make = lambda: Site("a", (X, y), ledger, folder / "state")
         self.site, self.run = self.make(), secrets.token_bytes(16)
         self.price: Any = self.ask(wire.BEGIN, alone() if terms is None else terms)

@@ -138,7 +138,7 @@ def test_nothing_is_read_before_the_charge(tmp_path: Path) -> None:
         X, y = table(100)
         return X, y
 
-    ledger = Ledger(tmp_path / "ledger", epsilon=3.0, delta=1e-4)
+    ledger = Ledger.create(tmp_path / "ledger", epsilon=3.0, delta=1e-4)
     site = Site("a", records, ledger, tmp_path / "state", shape=(100, 2))
     one = asker(site)
     assert refusal(site, one.round(0), wire.ROUND, one.run).code == wire.NOT_BEGUN
@@ -493,7 +493,7 @@ def test_an_error_at_the_site_says_nothing_of_its_rows(
     def records() -> Any:
         raise RuntimeError("cell 42 is SECRET")
 
-    ledger = Ledger(tmp_path / "ledger", epsilon=3.0, delta=1e-4)
+    ledger = Ledger.create(tmp_path / "ledger", epsilon=3.0, delta=1e-4)
     site = Site("a", records, ledger, tmp_path / "state", shape=(100, 2))
     one = asker(site)
     one.start()
@@ -504,7 +504,7 @@ def test_an_error_at_the_site_says_nothing_of_its_rows(
 
 
 def test_a_table_of_another_shape_than_told_is_not_read(tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path / "ledger", epsilon=3.0, delta=1e-4)
+    ledger = Ledger.create(tmp_path / "ledger", epsilon=3.0, delta=1e-4)
     site = Site("a", lambda: table(99), ledger, tmp_path / "state", shape=(100, 2))
     one = asker(site)
     one.start()
@@ -518,7 +518,7 @@ import sys
 from dpsep.federated import wire
 from dpsep.federated.site import Site
 from dpsep.privacy.ledger import Ledger
-ledger = Ledger({str(tmp_path / "ledger")!r}, epsilon=1.0, delta=1e-5)
+ledger = Ledger.create({str(tmp_path / "ledger")!r}, epsilon=1.0, delta=1e-5)
 site = Site("a", lambda: None, ledger, {str(tmp_path / "state")!r}, shape=(10, 2))
 wire.heard(site.answer(wire.ask(wire.HELLO, wire.NO_RUN, None)), wire.NO_RUN, wire.HELLO)
 print(sorted({{"jax", "dp_accounting", "scipy.stats", "sklearn", "polars"}} & set(sys.modules)))
@@ -528,7 +528,7 @@ print(sorted({{"jax", "dp_accounting", "scipy.stats", "sklearn", "polars"}} & se
 
 
 def test_mistakes_of_the_owner_are_named(tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path / "ledger", epsilon=3.0, delta=1e-4)
+    ledger = Ledger.create(tmp_path / "ledger", epsilon=3.0, delta=1e-4)
     with pytest.raises(ValueError, match="give shape"):
         Site("a", lambda: table(9), ledger, tmp_path / "state")
     with pytest.raises(ValueError, match="modes are some of"):
@@ -551,7 +551,7 @@ def die_after_charging(one: Asker, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_price_holds_from_before_the_charge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The owner changes the site's own guarantee while its process is down between charge and note."""
-    ledger = Ledger(tmp_path / "ledger", epsilon=20.0, delta=1e-2)
+    ledger = Ledger.create(tmp_path / "ledger", epsilon=20.0, delta=1e-2)
     tight = Site("a", table(100), ledger, tmp_path / "state", own=(0.1, 1e-5))
     one = asker(tight, mode="own")
     agreed = one.offer()
@@ -566,7 +566,7 @@ def test_a_price_holds_from_before_the_charge(tmp_path: Path, monkeypatch: pytes
 def test_an_intent_that_was_not_charged_is_priced_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ledger = Ledger(tmp_path / "ledger", epsilon=20.0, delta=1e-2)
+    ledger = Ledger.create(tmp_path / "ledger", epsilon=20.0, delta=1e-2)
     one = asker(Site("a", table(100), ledger, tmp_path / "state", own=(5.0, 1e-5)), mode="own")
 
     def dying(*arguments: Any, **named: Any) -> None:
@@ -585,7 +585,7 @@ def test_an_intent_that_was_not_charged_is_priced_anew(
 
 def test_a_charge_of_another_folder_pays_for_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One ledger, two folders, one name of a run: a dear intent here, a cheap charge there."""
-    ledger = Ledger(tmp_path / "ledger", epsilon=20.0, delta=1e-2)
+    ledger = Ledger.create(tmp_path / "ledger", epsilon=20.0, delta=1e-2)
     dear, cheap = (
         Site("a", table(100), ledger, tmp_path / name, own=(epsilon, 1e-5))
         for name, epsilon in (("dear", 10.0), ("cheap", 0.01))
@@ -607,7 +607,7 @@ def test_a_charge_of_another_folder_pays_for_nothing(tmp_path: Path, monkeypatch
 
 
 def test_a_run_over_budget_leaves_no_intent(tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path / "ledger", epsilon=1.0, delta=1e-2)
+    ledger = Ledger.create(tmp_path / "ledger", epsilon=1.0, delta=1e-2)
     site = Site("a", table(100), ledger, tmp_path / "state", own=(10.0, 1e-5))
     one = asker(site, mode="own")
     assert one.begin().code == wire.OVER_BUDGET
@@ -619,7 +619,7 @@ def test_a_run_over_budget_leaves_no_intent(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("rule", ["sum", "rdp"])
 def test_a_limit_for_one_run_holds_whatever_delta_the_server_chooses(tmp_path: Path, rule: str) -> None:
-    ledger = Ledger(tmp_path / "ledger", epsilon=8.0, delta=1e-5, rule=rule)
+    ledger = Ledger.create(tmp_path / "ledger", epsilon=8.0, delta=1e-5, rule=rule)
     site = Site("a", table(100), ledger, tmp_path / "state", most_epsilon=0.5)
     (part,) = terms_of({"a": site}).parts
     for mode, epsilon in (("server", 1.0), ("own", 1e-3)):

@@ -95,7 +95,7 @@ def test_sites_that_refuse_leave_more_turns_and_no_more_epsilon_to_the_others(tm
 def test_a_servers_ledger_is_refused_where_sites_take_turns(tmp_path: Path) -> None:
     from dpsep import Ledger
 
-    ledger = Ledger(tmp_path / "ledger", epsilon=3.0, delta=1e-2)
+    ledger = Ledger.create(tmp_path / "ledger", epsilon=3.0, delta=1e-2)
     federation = Federation(InProcess(make_sites(tmp_path / "sites")), sites_per_round=2)
     with pytest.raises(ValueError, match="each site is charged for its own rounds"):
         fit(logistic(ledger=ledger), federation)

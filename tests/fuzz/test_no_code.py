@@ -198,7 +198,7 @@ def test_a_stored_table_runs_nothing(kind: str, canary: Path) -> None:
 
 
 def test_a_ledger_runs_nothing_but_what_it_was_made_with(tmp_path: Path) -> None:
-    Ledger(tmp_path / "l.db", epsilon=1.0, delta=1e-5)
+    Ledger.create(tmp_path / "l.db", epsilon=1.0, delta=1e-5)
     connection = sqlite3.connect(tmp_path / "l.db")
     connection.execute("CREATE TRIGGER more AFTER INSERT ON entries BEGIN SELECT load_extension('x'); END")
     connection.commit()

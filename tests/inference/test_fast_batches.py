@@ -13,7 +13,7 @@ from dpsep.models.concentrated_noise import ConcentratedNoise
 from dpsep.models.glm import Columns
 from dpsep.models.network_diagonal import DiagonalFactors
 from dpsep.models.network_model import NetworkClassification, NetworkRegression
-from dpsep.privacy.grid import Block, chunk_rows, chunk_sums
+from dpsep.privacy.grid import Block, chunk_sums, rows_on_grid
 from dpsep.privacy.noise import SeededStream
 
 pytestmark = pytest.mark.skipif(not compiled.available(), reason="needs the extra 'fast'")
@@ -47,7 +47,7 @@ def gate_sums(x: np.ndarray, clips: tuple[float, ...], state: Any = None) -> lis
     public = network_diagonal.publish(MODEL, traced, state)
     sizes = (MODEL.size, MODEL.size, 2)
     blocks = tuple(Block(str(place), size, clips[place]) for place, size in enumerate(sizes))
-    rows = chunk_rows(DiagonalFactors(MODEL), blocks, public, (jnp.asarray(x), jnp.asarray(Y)))
+    rows = rows_on_grid(blocks, DiagonalFactors(MODEL)(public, (jnp.asarray(x), jnp.asarray(Y))))
     return [np.asarray(part) for part in chunk_sums(blocks, rows)]
 
 

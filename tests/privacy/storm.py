@@ -75,7 +75,7 @@ def storm(
         The ledgers' patience.
     """
     url = server.url()
-    ledger = Ledger(url, epsilon=affordable / 10, delta=1e-3, timeout=timeout)
+    ledger = Ledger.create(url, epsilon=affordable / 10, delta=1e-3, timeout=timeout)
     shares = [charges // processes + (number < charges % processes) for number in range(processes)]
     workers = [
         subprocess.Popen(

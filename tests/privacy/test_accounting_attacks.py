@@ -152,13 +152,13 @@ def test_a_ledger_of_points_refuses_the_adaptive_pair_whatever_the_split(tmp_pat
     for branch in BRANCHES:
         assert Schedule((START, branch)).delta(1.0) < 1.02e-5
     for share in (0.78, 0.8, 0.85, 0.9, 0.95):
-        ledger = Ledger(tmp_path / f"{share}.ledger", epsilon=1.0, delta=truth)
+        ledger = Ledger.create(tmp_path / f"{share}.ledger", epsilon=1.0, delta=truth)
         authorise(ledger, Schedule((START,)), START.delta(share))
         left = ledger.remaining()
         worst = max(BRANCHES, key=lambda branch: branch.epsilon(left.delta))
         with pytest.raises(OverBudget):
             authorise(ledger, Schedule((worst,)), left.delta)
-    small = Ledger(tmp_path / "small.ledger", epsilon=1.0, delta=truth)
+    small = Ledger.create(tmp_path / "small.ledger", epsilon=1.0, delta=truth)
     with pytest.raises(OverBudget):  # with a smaller share, the first run alone has no room
         authorise(small, Schedule((START,)), START.delta(0.7))
 
@@ -166,7 +166,7 @@ def test_a_ledger_of_points_refuses_the_adaptive_pair_whatever_the_split(tmp_pat
 def test_a_ledger_of_curves_refuses_the_adaptive_pair(tmp_path: Path):
     refused = []
     for number, branch in enumerate(BRANCHES):
-        ledger = Ledger(tmp_path / f"{number}.ledger", epsilon=1.0, delta=adaptive_delta(), rule="rdp")
+        ledger = Ledger.create(tmp_path / f"{number}.ledger", epsilon=1.0, delta=adaptive_delta(), rule="rdp")
         authorise(ledger, Schedule((START,)), 1e-6)
         try:
             authorise(ledger, Schedule((branch,)), 1e-6)

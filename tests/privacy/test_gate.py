@@ -222,7 +222,7 @@ def test_a_permit_does_not_hold_in_another_process(monkeypatch: pytest.MonkeyPat
 
 
 def test_the_ledger_is_charged_before_a_permit_exists(tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path / "ledger", epsilon=1.0, delta=1e-2)
+    ledger = Ledger.create(tmp_path / "ledger", epsilon=1.0, delta=1e-2)
     schedule = Schedule((mechanism(4, sigma=10.0),))
     permit = authorise(ledger, schedule, 1e-3)
     assert ledger.spent().epsilon == pytest.approx(schedule.epsilon(1e-3))
@@ -233,7 +233,7 @@ def test_the_ledger_is_charged_before_a_permit_exists(tmp_path: Path) -> None:
 
 
 def test_a_lost_release_is_charged_as_the_difference_of_two_schedules(tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path / "ledger", epsilon=5.0, delta=1e-2)
+    ledger = Ledger.create(tmp_path / "ledger", epsilon=5.0, delta=1e-2)
     short, long = (Schedule((mechanism(4, steps=steps, sigma=10.0),)) for steps in (3, 4))
     run = authorise(ledger, short, 1e-3).run
     permit = authorise_again(ledger, run, short, long, 1e-3)

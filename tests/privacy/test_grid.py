@@ -9,7 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpsep.privacy.grid import FLAT_UNITS, OUTER_UNITS, Block, chunk_rows, chunk_sums, coordinates_of
+from dpsep.privacy.grid import (
+    FLAT_UNITS,
+    OUTER_UNITS,
+    Block,
+    chunk_sums,
+    contributions,
+    coordinates_of,
+    rows_on_grid,
+)
 
 from .gate_help import Parts, vectors
 
@@ -25,7 +33,7 @@ CELLS = st.one_of(
 
 def sums(blocks: tuple[Block, ...], *parts: np.ndarray) -> list[np.ndarray]:
     with jax.enable_x64(True):
-        rows = chunk_rows(Parts(), blocks, np.float64(1.0), parts)
+        rows = rows_on_grid(blocks, contributions(Parts(), blocks, np.float64(1.0), parts))
         return [
             coordinates_of(block, np.asarray(total))
             for block, total in zip(blocks, chunk_sums(blocks, rows), strict=True)

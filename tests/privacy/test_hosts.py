@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import dpsep
@@ -114,4 +115,4 @@ def test_alone_a_process_leads_and_tells_itself(monkeypatch):
     monkeypatch.setattr(hosts, "several", lambda: True)
     model = dpsep.LogisticRegression(classes=[0, 1], checkpoint="somewhere")
     with pytest.raises(ValueError, match="several processes"):
-        model.fit([[0.0], [1.0], [2.0]], [0, 1, 0])
+        model.fit(np.arange(3.0)[:, None], [0, 1, 0])

@@ -17,6 +17,7 @@ from dpsep.privacy import ledger_file, ledger_server
 from dpsep.privacy.ledger import (
     Ledger,
     LedgerError,
+    NewLedgerWarning,
     OverBudget,
     Spent,
     as_ledger,
@@ -26,7 +27,7 @@ from .ledger_help import EVENT, Place, charge, contents, is_there, run_script
 
 
 def test_a_new_ledger_fixes_its_terms_and_an_old_one_tells_them(place: Place) -> None:
-    Ledger(place, epsilon=2.0, delta=1e-5, relation="replace-one", unit="patient")
+    Ledger.create(place, epsilon=2.0, delta=1e-5, relation="replace-one", unit="patient")
     ledger = Ledger(str(place))
     assert (ledger.epsilon, ledger.delta, ledger.relation) == (2.0, 1e-5, "replace-one")
     assert (ledger.unit, ledger.rule) == ("patient", "sum")
@@ -35,6 +36,33 @@ def test_a_new_ledger_fixes_its_terms_and_an_old_one_tells_them(place: Place) ->
     assert ledger.remaining() == Spent(2.0, 1e-5)
     first = ledger.rows()[0]
     assert (first.number, first.kind, first.epsilon, first.delta) == (1, "create", 2.0, 1e-5)
+
+
+def test_a_ledger_is_made_once_and_opened_from_then_on(place: Place) -> None:
+    with pytest.raises(LedgerError, match=r"no ledger at .*Ledger\.create"):
+        Ledger.open(place)
+    made = Ledger.create(place, epsilon=2.0, delta=1e-5, rule="rdp")
+    assert Ledger.open(place, timeout=5.0).id == made.id
+    with pytest.raises(LedgerError, match=r"exists already.*Ledger\.open"):
+        Ledger.create(place, epsilon=2.0, delta=1e-5)
+    assert Ledger.open(place).rule == "rdp"
+
+
+def test_a_new_budget_in_another_folder_is_said_loudly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A script that named study.db had an empty budget of its own in every folder it was started in."""
+    for folder in ("first", "second"):
+        (tmp_path / folder).mkdir()
+    monkeypatch.chdir(tmp_path / "first")
+    charge(Ledger.create("study.db", epsilon=3.0, delta=0.0))
+    assert Ledger("study.db", epsilon=3.0, delta=0.0).remaining().epsilon == 2.0
+    monkeypatch.chdir(tmp_path / "second")
+    with pytest.raises(LedgerError, match="no ledger at"):
+        Ledger("study.db", epsilon=3.0, delta=0.0, strict=True)
+    assert list((tmp_path / "second").iterdir()) == []
+    with pytest.warns(NewLedgerWarning, match=r"second.study\.db.*A new, empty one was made"):
+        Ledger("study.db", epsilon=3.0, delta=0.0)
 
 
 @pytest.mark.parametrize(
@@ -50,7 +78,7 @@ def test_a_new_ledger_fixes_its_terms_and_an_old_one_tells_them(place: Place) ->
 def test_other_terms_than_the_fixed_ones_are_refused_naming_both(
     place: Place, name: str, value: Any, fixed: str
 ) -> None:
-    Ledger(place, epsilon=2.0, delta=1e-5)
+    Ledger.create(place, epsilon=2.0, delta=1e-5)
     with pytest.raises(LedgerError, match=name) as caught:
         Ledger(place, **{name: value})
     assert fixed in str(caught.value)
@@ -94,7 +122,7 @@ def test_terms_that_say_nothing_are_refused_and_leave_no_file(place: Place, term
 
 
 def test_none_paths_and_ledgers_become_ledgers(place: Place) -> None:
-    ledger = Ledger(place, epsilon=1.0, delta=0.0)
+    ledger = Ledger.create(place, epsilon=1.0, delta=0.0)
     assert as_ledger(None) is None
     assert as_ledger(ledger) is ledger
     opened = as_ledger(str(place))
@@ -112,26 +140,26 @@ def test_other_urls_are_refused_without_repeating_a_password() -> None:
         with pytest.raises(
             LedgerError, match="URL is not supported: give a file's path, or as text"
         ) as caught:
-            Ledger(url, epsilon=1.0, delta=0.0)
+            Ledger.create(url, epsilon=1.0, delta=0.0)
         assert "secret" not in str(caught.value)
 
 
 def test_odd_names_of_files_work(tmp_path: Path) -> None:
     for name in ("with space", "percent%20?mode=memory#x", ":memory:", "ünï"):
-        charge(Ledger(tmp_path / name, epsilon=1.0, delta=0.0))
+        charge(Ledger.create(tmp_path / name, epsilon=1.0, delta=0.0))
         assert (tmp_path / name).is_file()
         assert Ledger(tmp_path / name).spent().epsilon == 1.0
 
 
 def test_a_ledger_can_be_copied_and_pickled(place: Place) -> None:
-    ledger = Ledger(place, epsilon=2.0, delta=0.0)
+    ledger = Ledger.create(place, epsilon=2.0, delta=0.0)
     charge(copy.deepcopy(ledger))
     charge(pickle.loads(pickle.dumps(ledger)))
     assert ledger.spent().epsilon == 2.0
 
 
 def test_charges_fill_the_budget_exactly_and_not_more(place: Place) -> None:
-    ledger = Ledger(place, epsilon=3.0, delta=3e-6)
+    ledger = Ledger.create(place, epsilon=3.0, delta=3e-6)
     for run in "abc":
         charge(ledger, 1.0, 1e-6, run)
     assert ledger.spent() == Spent(3.0, 3e-6)
@@ -145,14 +173,14 @@ def test_charges_fill_the_budget_exactly_and_not_more(place: Place) -> None:
 
 
 def test_amounts_are_the_decimals_that_people_write(place: Place) -> None:
-    ledger = Ledger(place, epsilon=1.0, delta=1e-5)
+    ledger = Ledger.create(place, epsilon=1.0, delta=1e-5)
     for _ in range(10):  # as binary doubles ten times 0.1 is more than 1
         charge(ledger, 0.1, 1e-6)
     assert ledger.remaining() == Spent(0.0, 0.0)
 
 
 def test_what_remains_can_be_charged_whole(place: Place) -> None:
-    ledger = Ledger(place, epsilon=1.0, delta=1e-5)
+    ledger = Ledger.create(place, epsilon=1.0, delta=1e-5)
     charge(ledger, 0.1234567890123457, 1.23456789e-7)
     charge(ledger, 1e-17, 3e-23)
     left = ledger.remaining()
@@ -173,7 +201,7 @@ def test_what_remains_can_be_charged_whole(place: Place) -> None:
 def test_charges_follow_a_simple_model(
     tmp_path_factory: pytest.TempPathFactory, budget: Any, charges: list[tuple[Any, int, Any]]
 ) -> None:
-    ledger = Ledger(tmp_path_factory.mktemp("model") / "l", epsilon=float(budget), delta=1e-4)
+    ledger = Ledger.create(tmp_path_factory.mktemp("model") / "l", epsilon=float(budget), delta=1e-4)
     epsilon, micro = Fraction(0), 0
     rows = 1
     for number, (amount, millionths, kind) in enumerate(charges):
@@ -191,7 +219,7 @@ def test_charges_follow_a_simple_model(
 
 
 def test_a_row_says_what_happened(place: Place) -> None:
-    ledger = Ledger(place, epsilon=3.0, delta=1e-5)
+    ledger = Ledger.create(place, epsilon=3.0, delta=1e-5)
     receipt = charge(
         ledger, 0.5, 1e-6, "run-1", event=EVENT | {"records": np.int64(7), "sigma": np.float32(2)}
     )
@@ -210,7 +238,7 @@ def test_a_row_says_what_happened(place: Place) -> None:
 
 
 def test_the_end_of_a_run_needs_its_charge(place: Place) -> None:
-    ledger = Ledger(place, epsilon=3.0, delta=1e-5)
+    ledger = Ledger.create(place, epsilon=3.0, delta=1e-5)
     with pytest.raises(LedgerError, match="no charge of run 'other'"):
         ledger.finish("other", "finished")
     charge(ledger)
@@ -219,8 +247,8 @@ def test_the_end_of_a_run_needs_its_charge(place: Place) -> None:
 
 
 def test_replace_one_enters_a_zero_out_ledger_and_never_the_reverse(tmp_path: Path) -> None:
-    charge(Ledger(tmp_path / "zero", epsilon=1.0, delta=0.0), relation="replace-one")
-    strict = Ledger(tmp_path / "replace", epsilon=1.0, delta=0.0, relation="replace-one")
+    charge(Ledger.create(tmp_path / "zero", epsilon=1.0, delta=0.0), relation="replace-one")
+    strict = Ledger.create(tmp_path / "replace", epsilon=1.0, delta=0.0, relation="replace-one")
     with pytest.raises(LedgerError, match="never the reverse"):
         charge(strict, relation="zero-out")
     charge(strict, relation="replace-one")
@@ -246,7 +274,7 @@ def test_replace_one_enters_a_zero_out_ledger_and_never_the_reverse(tmp_path: Pa
 def test_a_charge_that_does_not_suit_is_refused_and_nothing_is_written(
     place: Place, more: dict[str, Any]
 ) -> None:
-    ledger = Ledger(place, epsilon=3.0, delta=1e-5)
+    ledger = Ledger.create(place, epsilon=3.0, delta=1e-5)
     before = contents(place)
     with pytest.raises(LedgerError):
         charge(ledger, **more)
@@ -259,7 +287,7 @@ def test_a_clock_that_jumps_back_does_not_matter(place: Place, monkeypatch: pyte
         def now(cls, tz: Any = None) -> Any:
             return cls(1971, 1, 1, tzinfo=tz)
 
-    ledger = Ledger(place, epsilon=3.0, delta=0.0)
+    ledger = Ledger.create(place, epsilon=3.0, delta=0.0)
     charge(ledger)
     for module in (ledger_file, ledger_server):
         monkeypatch.setattr(module, "datetime", Past)
@@ -305,7 +333,7 @@ def test_four_processes_lose_no_charge_and_never_go_over_budget(place: Place) ->
 
 
 def test_threads_lose_no_charge_and_never_go_over_budget(place: Place) -> None:
-    ledger = Ledger(place, epsilon=3.0, delta=0.0)
+    ledger = Ledger.create(place, epsilon=3.0, delta=0.0)
     refused: list[int] = []
 
     def work() -> None:
@@ -327,7 +355,7 @@ def test_threads_lose_no_charge_and_never_go_over_budget(place: Place) -> None:
 FORKED = """
 import os, sys, threading
 from dpsep.privacy.ledger import Ledger
-ledger = Ledger(sys.argv[1], epsilon=1000.0, delta=0.0)
+ledger = Ledger.create(sys.argv[1], epsilon=1000.0, delta=0.0)
 charge = lambda run: ledger.charge(run, epsilon=1.0, delta=0.0, relation="zero-out", event={})
 threads = [threading.Thread(target=lambda: [charge("thread") for _ in range(20)]) for _ in range(2)]
 for thread in threads:
@@ -352,7 +380,7 @@ def test_a_fork_in_the_middle_of_other_threads_charges_is_safe(place: Place) -> 
 KILLED = """
 import os, random, signal, sys, time
 from dpsep.privacy.ledger import Ledger
-ledger, draw = Ledger(sys.argv[1], epsilon=1e6, delta=0.0), random.Random(11)
+ledger, draw = Ledger.create(sys.argv[1], epsilon=1e6, delta=0.0), random.Random(11)
 confirmed = 0
 for trial in range(20):
     read, write = os.pipe()

@@ -92,15 +92,14 @@ def test_without_the_extra_a_url_says_what_to_install(monkeypatch: pytest.Monkey
 
 
 def test_a_ledger_in_a_file_does_without_the_extra(tmp_path: Path) -> None:
-    script = (
-        "import sys; from dpsep.privacy.ledger import Ledger; Ledger(sys.argv[1], epsilon=1.0, delta=0.0)"
-    )
+    script = "import sys; from dpsep.privacy.ledger import Ledger"
+    script += "; Ledger.create(sys.argv[1], epsilon=1.0, delta=0.0)"
     script += "; print({'sqlalchemy', 'psycopg'} & set(sys.modules))"
     assert run_script(script, tmp_path / "ledger") == "set()\n"
 
 
 def test_one_database_holds_several_ledgers(server: PrivateServer) -> None:
-    one, two = (Ledger(server.url(name), epsilon=1.0, delta=0.0) for name in ("one", "two"))
+    one, two = (Ledger.create(server.url(name), epsilon=1.0, delta=0.0) for name in ("one", "two"))
     charge(one)
     assert (one.remaining().epsilon, two.remaining().epsilon) == (0.0, 1.0)
     with pytest.raises(OverBudget):
@@ -117,7 +116,7 @@ def test_the_password_is_shown_nowhere(
     caplog.set_level(logging.DEBUG)
     said: list[object] = []
     url = server.url()
-    ledger = Ledger(url, epsilon=3.0, delta=0.0, timeout=0.2)
+    ledger = Ledger.create(url, epsilon=3.0, delta=0.0, timeout=0.2)
     receipt = charge(ledger)
     said += [ledger, ledger.path, ledger._store, receipt, *ledger.rows(), copy.deepcopy(ledger)]
     said.append(pickle.loads(pickle.dumps(ledger)))
@@ -165,7 +164,7 @@ def test_estimators_print_no_password() -> None:
 def test_a_role_that_may_only_append_can_charge_and_nothing_more(server: PrivateServer) -> None:
     import psycopg
 
-    Ledger(server.url("shared"), epsilon=3.0, delta=0.0)
+    Ledger.create(server.url("shared"), epsilon=3.0, delta=0.0)
     server.sql(
         *(f"CREATE ROLE {role} LOGIN PASSWORD '{PASSWORD}'" for role in ("analyst", "reader", "stranger")),
         "GRANT USAGE ON SCHEMA dpsep_shared TO analyst, reader",
@@ -192,7 +191,7 @@ def test_a_role_that_may_only_append_can_charge_and_nothing_more(server: Private
     with pytest.raises(LedgerUnwritable, match="may not do that"):
         Ledger(server.url("shared", user="stranger"))
     with pytest.raises(LedgerUnwritable, match="to make a ledger, CREATE on the database"):
-        Ledger(server.url("own", user="analyst"), epsilon=1.0, delta=0.0)
+        Ledger.create(server.url("own", user="analyst"), epsilon=1.0, delta=0.0)
     assert analyst.verify() == 3
 
 
@@ -251,7 +250,7 @@ def test_a_fit_is_charged_by_url_and_a_run_that_died_is_resumed(
     server: PrivateServer, tmp_path: Path
 ) -> None:
     url = server.url()
-    ledger = Ledger(url, epsilon=3.0, delta=1e-5)
+    ledger = Ledger.create(url, epsilon=3.0, delta=1e-5)
     fitted(url)
     assert [row.kind for row in ledger.rows()] == ["create", "charge", "finished"]
 
@@ -266,7 +265,7 @@ def test_a_fit_is_charged_by_url_and_a_run_that_died_is_resumed(
     kinds = [row.kind for row in ledger.rows()[3:] if row.kind != "release"]
     assert kinds == ["charge", "failed", "extra-step", "finished"]
     with pytest.raises(CheckpointError, match="charged to another ledger"):
-        fitted(Ledger(server.url(), epsilon=3.0, delta=1e-5), tmp_path / "run")
+        fitted(Ledger.create(server.url(), epsilon=3.0, delta=1e-5), tmp_path / "run")
 
 
 def shell(*arguments: object) -> subprocess.CompletedProcess[str]:

@@ -45,7 +45,7 @@ def edit(path: Path, *statements: str) -> None:
 
 @pytest.fixture
 def filled(path: Path) -> Ledger:
-    ledger = Ledger(path, epsilon=9.0, delta=1e-5)
+    ledger = Ledger.create(path, epsilon=9.0, delta=1e-5)
     for run in "abc":
         charge(ledger, 1.0, 1e-6, run)
     return ledger
@@ -160,7 +160,7 @@ def test_a_ledger_that_was_taken_away_or_swapped_is_not_made_anew(filled: Ledger
     with pytest.raises(LedgerError, match="no ledger at"):
         charge(filled)
     assert not filled.path.exists()
-    Ledger(filled.path, epsilon=9.0, delta=1e-5)
+    Ledger.create(filled.path, epsilon=9.0, delta=1e-5)
     with pytest.raises(LedgerDamaged, match="another ledger"):
         charge(filled)
 
@@ -228,7 +228,7 @@ def test_a_full_disk_charges_nothing_and_says_so(filled: Ledger, monkeypatch: py
         with pytest.raises(LedgerUnwritable, match="database or disk is full"):
             charge(filled, event={"note": "x" * 20_000})
         with pytest.raises(LedgerUnwritable, match="disk is full"):
-            Ledger(filled.path.with_name("new"), epsilon=1.0, delta=0.0)
+            Ledger.create(filled.path.with_name("new"), epsilon=1.0, delta=0.0)
     assert filled.verify() == 4
     assert [name.name for name in filled.path.parent.iterdir()] == [filled.path.name]
 
@@ -264,7 +264,7 @@ if os.geteuid() == 0:
     os.seteuid(65534)  # root may write anywhere
 for attempt in (
     lambda: ledger.charge("late", epsilon=1.0, delta=0.0, relation="zero-out", event={}),
-    lambda: Ledger(path + "-new", epsilon=1.0, delta=0.0),
+    lambda: Ledger.create(path + "-new", epsilon=1.0, delta=0.0),
 ):
     try:
         attempt()
@@ -299,9 +299,9 @@ def test_a_read_only_file_or_folder_can_be_read_but_not_charged(
 
 def test_a_missing_folder_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(LedgerUnwritable, match="folder, which must exist"):
-        Ledger(tmp_path / "no" / "ledger", epsilon=1.0, delta=0.0)
+        Ledger.create(tmp_path / "no" / "ledger", epsilon=1.0, delta=0.0)
     with pytest.raises(LedgerError):
-        Ledger(tmp_path, epsilon=1.0, delta=0.0)
+        Ledger.create(tmp_path, epsilon=1.0, delta=0.0)
 
 
 def test_a_file_system_without_hard_links_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -310,7 +310,7 @@ def test_a_file_system_without_hard_links_is_refused(path: Path, monkeypatch: py
 
     monkeypatch.setattr(ledger_file.os, "link", fail)
     with pytest.raises(LedgerUnwritable, match="hard links"):
-        Ledger(path, epsilon=1.0, delta=0.0)
+        Ledger.create(path, epsilon=1.0, delta=0.0)
     assert not list(path.parent.iterdir())
 
 

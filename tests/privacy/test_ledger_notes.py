@@ -30,7 +30,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_a_release_is_noted_once_and_in_order_for_each_run(place: Place) -> None:
-    ledger = Ledger(place, epsilon=3.0, delta=1e-5, relation="replace-one", unit="patient")
+    ledger = Ledger.create(place, epsilon=3.0, delta=1e-5, relation="replace-one", unit="patient")
     for run in "ab":
         charge(ledger, 1.0, run=run, relation="replace-one", unit="patient")
     ledger.begin_release("a", 0)
@@ -52,7 +52,7 @@ def test_a_release_is_noted_once_and_in_order_for_each_run(place: Place) -> None
 
 
 def test_a_run_may_end_more_than_once_but_not_before_its_own_charge(place: Place) -> None:
-    ledger = Ledger(place, epsilon=3.0, delta=1e-5)
+    ledger = Ledger.create(place, epsilon=3.0, delta=1e-5)
     charge(ledger, run="a")
     ledger.finish("a", "failed")
     ledger.finish("a", "failed")
@@ -66,7 +66,7 @@ def test_a_run_may_end_more_than_once_but_not_before_its_own_charge(place: Place
 
 
 def test_receipts_are_checked_by_ledger_number_and_hash(place: Place) -> None:
-    ledger = Ledger(place, epsilon=3.0, delta=1e-5)
+    ledger = Ledger.create(place, epsilon=3.0, delta=1e-5)
     receipts = [charge(ledger, run=run) for run in "ab"]
     assert ledger.verify(*receipts) == 3
     assert receipts[1] == Receipt(ledger.id, 3, "b", "charge", 1.0, 0.0, ledger.rows()[2].hash)
@@ -83,7 +83,7 @@ def test_receipts_are_checked_by_ledger_number_and_hash(place: Place) -> None:
 
 def test_a_path_is_resolved_when_the_ledger_is_opened(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(path.parent)
-    ledger = Ledger("survey.ledger", epsilon=3.0, delta=1e-5)
+    ledger = Ledger.create("survey.ledger", epsilon=3.0, delta=1e-5)
     (path.parent / "elsewhere").mkdir()
     monkeypatch.chdir("elsewhere")
     charge(ledger)
@@ -94,7 +94,7 @@ def test_a_path_is_resolved_when_the_ledger_is_opened(path: Path, monkeypatch: p
 
 def test_the_target_of_a_dead_link_is_the_place_of_a_new_ledger(path: Path) -> None:
     path.symlink_to(path.with_name("gone"))
-    Ledger(path, epsilon=1.0, delta=0.0)
+    Ledger.create(path, epsilon=1.0, delta=0.0)
     assert path.with_name("gone").is_file()
     assert path.is_symlink()
 
@@ -104,7 +104,7 @@ def test_a_new_ledger_is_marked_as_one_and_its_name_is_made_durable(
 ) -> None:
     synced: list[tuple[Path, bool]] = []
     monkeypatch.setattr(ledger_file, "fsync_folder", lambda folder: synced.append((folder, path.exists())))
-    Ledger(path, epsilon=1.0, delta=0.0)
+    Ledger.create(path, epsilon=1.0, delta=0.0)
     assert (Path(os.path.realpath(path.parent)), True) in synced  # after it has got its name
     header = path.read_bytes()[:100]
     assert header[68:72] == b"dpSE"
@@ -140,18 +140,18 @@ def test_an_empty_file_is_a_damaged_ledger_and_not_a_foreign_one(path: Path) -> 
 
 
 def test_the_default_terms_are_zero_out_records_and_points(path: Path) -> None:
-    ledger = Ledger(path, epsilon=3.0, delta=1e-5, timeout=5.0)
+    ledger = Ledger.create(path, epsilon=3.0, delta=1e-5, timeout=5.0)
     assert (ledger.relation, ledger.unit, ledger.rule, ledger.timeout) == ("zero-out", "record", "sum", 5.0)
     assert len(ledger.id) == 32
     for unit in (5, ("record",)):
         with pytest.raises(LedgerError, match="unit is"):
-            Ledger(path.with_name("other"), epsilon=1.0, delta=0.0, unit=unit)  # pyright: ignore[reportArgumentType]
+            Ledger.create(path.with_name("other"), epsilon=1.0, delta=0.0, unit=unit)  # pyright: ignore[reportArgumentType]
     with pytest.raises(LedgerError, match="run is"):
         charge(ledger, run=5)  # pyright: ignore[reportArgumentType]
 
 
 def test_what_does_not_fit_says_what_was_spent(place: Place) -> None:
-    ledger = Ledger(place, epsilon=3.0, delta=1e-5)
+    ledger = Ledger.create(place, epsilon=3.0, delta=1e-5)
     charge(ledger, 2.5, 1e-6)
     with pytest.raises(OverBudget, match=r"epsilon 3 and delta 1e-05 in all, 2\.5 and 1e-06 are spent"):
         charge(ledger, 1.0, 0.0)
@@ -172,7 +172,7 @@ def test_floats_are_rounded_to_the_side_that_was_asked_for(value: Fraction) -> N
 
 
 def test_the_event_may_fill_its_room_and_no_more(place: Place) -> None:
-    ledger = Ledger(place, epsilon=3.0, delta=1e-5)
+    ledger = Ledger.create(place, epsilon=3.0, delta=1e-5)
     room = 65536 - len('{"x":""}')
     charge(ledger, event={"x": "a" * room})
     with pytest.raises(LedgerError, match="65537 characters"):

@@ -51,7 +51,7 @@ def test_the_first_charge_may_use_the_whole_delta_at_every_order(
 ) -> None:
     curve = (0.3, 1.2)
     alone = compute_epsilon(orders, curve, 1e-3)[0]
-    ledger = Ledger(path, epsilon=alone, delta=1e-3, rule="rdp")
+    ledger = Ledger.create(path, epsilon=alone, delta=1e-3, rule="rdp")
     with pytest.raises(OverBudget):
         charge(ledger, rdp=(0.3, 1.3))
     charge(ledger, rdp=curve)
@@ -62,7 +62,7 @@ def test_the_first_charge_may_use_the_whole_delta_at_every_order(
 
 
 def test_curves_add_and_delta_is_shared_between_the_orders(path: Path, orders: tuple[float, ...]) -> None:
-    ledger = Ledger(path, epsilon=4.0, delta=1e-3, rule="rdp")
+    ledger = Ledger.create(path, epsilon=4.0, delta=1e-3, rule="rdp")
     charge(ledger, rdp=(0.1, 0.5))
     charge(ledger, rdp=(0.2, 1.0))
     expected = min(
@@ -99,7 +99,7 @@ def test_choosing_the_best_order_afterwards_would_break_delta_and_is_refused(
         for p2, q2 in zip(p, q, strict=True)
     )
     assert true_delta > 1.7 * delta
-    ledger = Ledger(path, epsilon=epsilon, delta=delta, rule="rdp")
+    ledger = Ledger.create(path, epsilon=epsilon, delta=delta, rule="rdp")
     charge(ledger, rdp=curves[0])
     refused = 0
     for branch in (1, 2):
@@ -115,7 +115,7 @@ def test_choosing_the_best_order_afterwards_would_break_delta_and_is_refused(
 def test_a_curve_is_needed_and_must_be_on_the_ledgers_grid(
     path: Path, orders: tuple[float, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ledger = Ledger(path, epsilon=4.0, delta=1e-3, rule="rdp")
+    ledger = Ledger.create(path, epsilon=4.0, delta=1e-3, rule="rdp")
     for rdp in (None, (0.1,), (0.1, math.nan)):
         with pytest.raises(LedgerError):
             charge(ledger, rdp=rdp)
@@ -128,7 +128,7 @@ def test_many_gaussian_runs_cost_what_they_should(path: Path) -> None:
     # A full-batch Gaussian run of mu has the curve order mu^2 / 2; here mu = 0.05.
     from dpsep.privacy.accounting import RDP_ORDERS
 
-    ledger = Ledger(path, epsilon=1.0, delta=1e-5, rule="rdp")
+    ledger = Ledger.create(path, epsilon=1.0, delta=1e-5, rule="rdp")
     curve = np.array([order * 0.05**2 / 2 for order in RDP_ORDERS])
     runs = 0
     with contextlib.suppress(OverBudget):
@@ -171,7 +171,7 @@ def test_the_main_order_leaves_most_room_for_gaussian_noise_at_half_of_delta(
     # Curves order * x: the largest x that an order alone allows at delta / 2.
     room = {order: (epsilon - order_epsilon(order, 0.0, delta / 2)) / order for order in RDP_ORDERS}
     best = max(room, key=lambda order: room[order])
-    assert Ledger(path, epsilon=epsilon, delta=delta, rule="rdp")._terms.main_order == best
+    assert Ledger.create(path, epsilon=epsilon, delta=delta, rule="rdp")._terms.main_order == best
     assert ledger_rules.main_order(RDP_ORDERS, epsilon, delta) == best
 
 
@@ -191,7 +191,7 @@ def test_half_of_delta_goes_to_the_main_order_and_the_rest_evenly_to_the_others(
 def test_curves_of_nothing_cost_nothing_and_infinite_ones_never_fit(path: Path) -> None:
     from dpsep.privacy.accounting import RDP_ORDERS
 
-    ledger = Ledger(path, epsilon=4.0, delta=0.9, rule="rdp")
+    ledger = Ledger.create(path, epsilon=4.0, delta=0.9, rule="rdp")
     assert ledger.spent() == Spent(0.0, 0.0)
     assert ledger.remaining() == Spent(4.0, 0.9)
     for run in "ab":
@@ -204,7 +204,7 @@ def test_curves_of_nothing_cost_nothing_and_infinite_ones_never_fit(path: Path) 
 
 
 def test_a_curve_is_kept_as_text_and_may_be_given_to_a_ledger_of_points(path: Path) -> None:
-    ledger = Ledger(path, epsilon=4.0, delta=1e-3)
+    ledger = Ledger.create(path, epsilon=4.0, delta=1e-3)
     charge(ledger, rdp=(0.0, 0.1, math.inf))
     assert ledger.rows()[-1].rdp == (0.0, 0.1, math.inf)
     for bad in ((-1e-9,), (math.nan,)):

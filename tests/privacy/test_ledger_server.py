@@ -29,7 +29,7 @@ from .storm import storm
 
 @pytest.fixture
 def filled(server: PrivateServer) -> Ledger:
-    ledger = Ledger(server.url(), epsilon=9.0, delta=1e-5)
+    ledger = Ledger.create(server.url(), epsilon=9.0, delta=1e-5)
     for run in "abc":
         charge(ledger, 1.0, 1e-6, run)
     return ledger
@@ -189,11 +189,11 @@ def test_an_old_copy_is_found_with_a_receipt(server: PrivateServer, filled: Ledg
 
 def test_a_ledger_that_was_taken_away_or_swapped_is_not_made_anew(server: PrivateServer) -> None:
     url = server.url()
-    ledger = Ledger(url, epsilon=9.0, delta=1e-5)
+    ledger = Ledger.create(url, epsilon=9.0, delta=1e-5)
     server.sql(f"DROP SCHEMA {schema_of(ledger)} CASCADE")
     with pytest.raises(LedgerError, match="no ledger at"):
         charge(ledger)
-    Ledger(url, epsilon=9.0, delta=1e-5)
+    Ledger.create(url, epsilon=9.0, delta=1e-5)
     with pytest.raises(LedgerDamaged, match="another ledger"):
         charge(ledger)
 
@@ -272,7 +272,7 @@ def test_a_server_that_may_forget_is_refused(restored: PrivateServer, filled: Le
     for operation in (
         lambda: charge(filled),
         lambda: filled.finish("a", "finished"),
-        lambda: Ledger(restored.url(), epsilon=1.0, delta=0.0),
+        lambda: Ledger.create(restored.url(), epsilon=1.0, delta=0.0),
     ):
         with pytest.raises(LedgerUnwritable, match=f"does not keep what it commits.*{setting} off"):
             operation()
@@ -401,9 +401,9 @@ def test_a_lost_answer_to_the_making_of_a_ledger_makes_one(
     server: PrivateServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     LostAnswers(monkeypatch, ["done"])
-    assert Ledger(server.url(), epsilon=1.0, delta=0.0).verify() == 1
+    assert Ledger.create(server.url(), epsilon=1.0, delta=0.0).verify() == 1
     LostAnswers(monkeypatch, ["undone"])
-    assert Ledger(server.url(), epsilon=1.0, delta=0.0).verify() == 1
+    assert Ledger.create(server.url(), epsilon=1.0, delta=0.0).verify() == 1
 
 
 @pytest.mark.parametrize("affordable", [100, 70])
@@ -429,6 +429,7 @@ def test_a_chain_can_be_checked_without_this_library(server: PrivateServer, fill
     assert server.sql(told(filled, "SELECT count, hash FROM S.head")) == [(4, previous)]
 
 
+@pytest.mark.filterwarnings("ignore::dpsep.NewLedgerWarning")
 def test_several_creators_make_one_ledger(server: PrivateServer) -> None:
     url = server.url()
     made: list[str] = []
@@ -454,7 +455,7 @@ def test_no_connection_stays_open(server: PrivateServer, filled: Ledger) -> None
 
 def test_a_dump_that_is_restored_is_the_same_ledger(server: PrivateServer) -> None:
     url = server.url("dumped")
-    ledger = Ledger(url, epsilon=9.0, delta=1e-5)
+    ledger = Ledger.create(url, epsilon=9.0, delta=1e-5)
     receipt = charge(ledger)
     server.sql("CREATE DATABASE elsewhere")
     text = server.client("pg_dump", "--schema", "dpsep_dumped", "postgres")

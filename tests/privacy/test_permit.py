@@ -35,7 +35,7 @@ def test_a_schedule_is_described_by_its_public_numbers() -> None:
 
 
 def test_a_charge_is_written_with_the_terms_of_the_schedule(path: Path) -> None:
-    ledger = Ledger(path, epsilon=3.0, delta=1e-2, unit="patient")
+    ledger = Ledger.create(path, epsilon=3.0, delta=1e-2, unit="patient")
     replaced = Schedule((dataclasses.replace(SHORT.parts[0], relation="replace-one"),))
     permit = authorise(ledger, replaced, 1e-3, run="named", unit="patient", purpose="scale")
     row = ledger.rows()[-1]
@@ -49,7 +49,7 @@ def test_a_charge_is_written_with_the_terms_of_the_schedule(path: Path) -> None:
 
 
 def test_a_run_without_a_name_gets_one_of_its_own_and_records_and_a_fit_are_what_is_meant(path: Path) -> None:
-    ledger = Ledger(path, epsilon=3.0, delta=1e-2)
+    ledger = Ledger.create(path, epsilon=3.0, delta=1e-2)
     runs = {authorise(ledger, SHORT, 1e-3).run for _ in range(2)}
     assert len(runs) == 2
     assert {row.run for row in ledger.rows()[1:]} == runs
@@ -58,7 +58,7 @@ def test_a_run_without_a_name_gets_one_of_its_own_and_records_and_a_fit_are_what
 
 
 def test_a_ledger_of_curves_is_charged_the_curve_and_again_the_difference(path: Path) -> None:
-    ledger = Ledger(path, epsilon=3.0, delta=1e-2, rule="rdp")
+    ledger = Ledger.create(path, epsilon=3.0, delta=1e-2, rule="rdp")
     run = authorise(ledger, SHORT, 1e-3).run
     assert ledger.rows()[-1].rdp == tuple(SHORT.rdp_curve())
     authorise_again(ledger, run, SHORT, LONG, 1e-3)
@@ -68,7 +68,7 @@ def test_a_ledger_of_curves_is_charged_the_curve_and_again_the_difference(path: 
 
 
 def test_a_release_done_again_is_charged_to_its_run_at_no_delta(path: Path) -> None:
-    ledger = Ledger(path, epsilon=3.0, delta=1e-3, unit="patient")
+    ledger = Ledger.create(path, epsilon=3.0, delta=1e-3, unit="patient")
     authorise(ledger, SHORT, 1e-3, run="named", unit="patient")
     permit = authorise_again(ledger, "named", SHORT, LONG, 1e-3, unit="patient")
     row = ledger.rows()[-1]
@@ -87,7 +87,7 @@ def test_a_release_done_again_is_charged_to_its_run_at_no_delta(path: Path) -> N
 
 
 def test_nothing_is_charged_again_where_nothing_is_done_again_and_never_less_than_nothing(path: Path) -> None:
-    ledger = Ledger(path, epsilon=3.0, delta=1e-2)
+    ledger = Ledger.create(path, epsilon=3.0, delta=1e-2)
     run = authorise(ledger, LONG, 1e-3).run
     assert authorise_again(ledger, run, LONG, LONG, 1e-3).receipt is None
     assert authorise_again(None, run, SHORT, LONG, 1e-3).receipt is None
@@ -147,7 +147,7 @@ def test_a_permit_shows_what_was_charged_and_not_its_count() -> None:
     for name in ("_made", "_tickets", "_lock", "_process"):
         assert name not in repr(permit)
         with pytest.raises(TypeError, match=name):
-            Permit("r", SHORT, 1.0, 1e-3, None, **{name: {}})
+            Permit("r", SHORT, 1.0, 1e-3, None, None, **{name: {}})
     with pytest.raises(dataclasses.FrozenInstanceError):
         permit.epsilon = 0.0  # pyright: ignore[reportAttributeAccessIssue]
     assert len({permit, permit, dataclasses.replace(permit)}) == 2  # two permits are two, whatever they say

@@ -5,10 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 from click.testing import Result
 from typer.testing import CliRunner
 
 from dpsep.cli import app
+from dpsep.data.later import read_now
 
 BOUNDED = ("--bounds", "a=-1:1", "--bounds", "b=-1:1", "--bounds", "y=-4:4")
 
@@ -34,6 +36,13 @@ def write_csv(path: Path, columns: dict[str, Any]) -> Path:
         writer.writerow(columns)
         writer.writerows(zip(*columns.values(), strict=True))
     return path
+
+
+def with_cells(inputs: Any, features: pl.DataFrame, target: Any) -> Any:
+    """What an estimator takes, with other cells in it."""
+    cells = [None if cell == "" else cell for cell in target] if inputs.classes else target
+    table = read_now(features.with_columns(pl.Series("the target", cells)), "changed")
+    return inputs._replace(features=table[features.columns], target=table["the target"])
 
 
 def columns(rows: int = 400) -> dict[str, Any]:

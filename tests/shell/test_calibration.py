@@ -23,7 +23,7 @@ from dpsep.shell.overlay import Leaks
 from dpsep.shell.scores import row_scores
 from dpsep.shell.table import MODELS, read_inputs
 
-from .help import BOUNDED, call, some, write_csv
+from .help import BOUNDED, call, some, with_cells, write_csv
 
 TARGETS = {"linear": "y", "poisson": "visits", "logistic": "ill", "network": "y", "network-classifier": "ill"}
 NUMBERS = ("linear", "poisson", "network")
@@ -60,12 +60,13 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Case]:
 
 def changed(inputs: Any, row: int, features: float | None = None, target: Any = None) -> Any:
     """The table with one row's features or target replaced."""
-    matrix, truth = inputs.features.to_numpy().copy(), inputs.target.copy()
+    frame, truth, _ = inputs.cells()
+    matrix, truth = frame.to_numpy().copy(), truth.copy()
     if features is not None:
         matrix[row] = features
     if target is not None:
         truth[row] = target
-    return inputs._replace(features=pl.DataFrame(matrix, schema=inputs.features.columns), target=truth)
+    return with_cells(inputs, pl.DataFrame(matrix, schema=frame.columns), truth)
 
 
 def missing(inputs: Any, row: int) -> Any:
@@ -101,14 +102,15 @@ def without_noise(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_public_numbers_are_calibrated_as_the_library_says(cases: Any, model: str) -> None:
     estimator, inputs = cases(model)
     found = public_metrics(estimator, inputs).document["calibration"]
-    other = dpsep.calibration(estimator, inputs.features, inputs.target, calibration.LEVELS.tolist())
+    features, target, _ = inputs.cells()
+    other = dpsep.calibration(estimator, features, target, calibration.LEVELS.tolist())
     assert found["source"] == "public"
     assert found["coverage"]["level"] == pytest.approx(np.arange(1, 20) / 20)
     np.testing.assert_allclose(found["coverage"]["share"], other.coverage, atol=1e-12)
     expected = np.histogram(other.pit, 10, (0, 1))[0] / ROWS
     np.testing.assert_allclose(found["pit"]["share"], expected, atol=1e-12)
     mean, sd = estimator.predict(inputs.features, return_std=True)
-    residual = np.clip((inputs.target - mean) / sd, -3.99, 3.99)
+    residual = np.clip((inputs.cells()[1] - mean) / sd, -3.99, 3.99)
     expected = np.histogram(residual, 16, (-4, 4))[0] / ROWS
     np.testing.assert_allclose(found["residuals"]["share"], expected, atol=1e-12)
     assert {found[name]["rows"] for name in ("pit", "coverage", "residuals")} == {ROWS}
@@ -121,7 +123,7 @@ def test_public_labels_are_calibrated_as_the_library_says(cases: Any, model: str
     estimator, inputs = cases(model)
     found = public_metrics(estimator, inputs).document["calibration"]
     assert list(found) == ["source", "reliability"]
-    other = dpsep.calibration(estimator, inputs.features, inputs.target).reliability
+    other = dpsep.calibration(estimator, *inputs.cells()[:2]).reliability
     assert other is not None
     held = np.array(found["reliability"]["rows"]) > 0
     part = {
@@ -145,7 +147,7 @@ def test_empty_bins_of_public_rows_have_no_observed_share() -> None:
 def test_a_mixture_and_rows_without_targets_have_no_calibration(cases: Any) -> None:
     assert calibration_of_rows({"log_density": np.zeros(3)}) is None
     estimator, inputs = cases("linear")
-    found = public_metrics(estimator, inputs._replace(target=np.full(ROWS, np.nan)))
+    found = public_metrics(estimator, with_cells(inputs, inputs.cells()[0], np.full(ROWS, np.nan)))
     assert "calibration" not in found.document
     assert found.sentence(None) == "Its metrics were computed on another table, declared public."
 
@@ -235,7 +237,7 @@ def test_old_metrics_keep_their_noise_within_a_quarter(labels: bool) -> None:
 def test_everything_is_charged_before_a_row_is_scored(
     cases: Any, model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ledger = Ledger(tmp_path / "study.db", epsilon=1.0, delta=1e-4)
+    ledger = Ledger.create(tmp_path / "study.db", epsilon=1.0, delta=1e-4)
     spent: list[float] = []
 
     def tapped(*arguments: Any) -> Any:
@@ -263,7 +265,7 @@ def test_the_noise_that_is_stated_is_the_noise_that_is_there(
 ) -> None:
     estimator, inputs = cases("linear")
     exact = public_metrics(estimator, inputs).document["calibration"]
-    scores = row_scores(estimator, inputs.features, inputs.target)
+    scores = row_scores(estimator, *inputs.cells())
     monkeypatch.setattr(metrics, "row_scores", lambda *_: scores)  # scored once, released often
     found = [
         private_metrics(estimator, inputs, HIGH, DELTA, relation, None).document["calibration"]
@@ -330,12 +332,12 @@ def test_bins_take_their_lower_edge_and_the_ends_all_beyond() -> None:
 
 def test_a_counts_place_belongs_to_the_number_of_its_row(cases: Any) -> None:
     estimator, inputs = cases("poisson")
-    whole = row_scores(estimator, inputs.features, inputs.target)["pit"]
-    part = row_scores(estimator, inputs.features[:50], inputs.target[:50])["pit"]
+    whole = row_scores(estimator, *inputs.cells())["pit"]
+    part = row_scores(estimator, *inputs.some(np.arange(50)).cells())["pit"]
     np.testing.assert_allclose(part, whole[:50], rtol=1e-12)
-    again = row_scores(estimator, inputs.features, inputs.target)["pit"]
+    again = row_scores(estimator, *inputs.cells())["pit"]
     np.testing.assert_array_equal(again, whole)
-    below, upto = estimator.predictive_cdf(inputs.features, inputs.target)
+    below, upto = estimator.predictive_cdf(*inputs.cells()[:2])
     assert np.all((below <= whole) & (whole <= upto))
     # Uniform where the model is right, with a variance of 1/12; middles of the ranges are not.
     assert stats.kstest(whole, "uniform").pvalue > 0.01
@@ -346,9 +348,9 @@ def test_a_counts_place_belongs_to_the_number_of_its_row(cases: Any) -> None:
 @pytest.mark.parametrize("model", ["network", "network-classifier"])
 def test_a_networks_row_is_scored_by_itself(cases: Any, model: str) -> None:
     estimator, inputs = cases(model)
-    before = row_scores(estimator, inputs.features, inputs.target)
+    before = row_scores(estimator, *inputs.cells())
     other = changed(missing(inputs, 11), 7, features=1e6)
-    after = row_scores(estimator, other.features, other.target)
+    after = row_scores(estimator, *other.cells())
     same = np.setdiff1d(np.arange(ROWS), [7, 11])
     for name in before:
         np.testing.assert_array_equal(after[name][same], before[name][same])
@@ -358,10 +360,10 @@ def test_a_networks_row_is_scored_by_itself(cases: Any, model: str) -> None:
 def test_a_large_table_is_integrated_in_pieces(cases: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     for model in ("linear", "poisson"):
         estimator, inputs = cases(model)
-        whole = row_scores(estimator, inputs.features, inputs.target)["pit"]
+        whole = row_scores(estimator, *inputs.cells())["pit"]
         with monkeypatch.context() as patch:
             patch.setattr("dpsep.shell.scores.PIECE", 7)
-            pieces = row_scores(estimator, inputs.features, inputs.target)["pit"]
+            pieces = row_scores(estimator, *inputs.cells())["pit"]
         np.testing.assert_allclose(pieces, whole, rtol=1e-12)
 
 
@@ -405,8 +407,9 @@ def test_the_statement_tells_of_histograms_and_a_resumed_run_scores_the_same_row
             patch.setattr("dpsep.shell.fit.private_metrics", action)
             done = call(*command, *more)
     assert done.exit_code == 0, done.output
-    np.testing.assert_array_equal(held[0].target, held[1].target)
-    assert held[0].features.equals(held[1].features)
+    first, second = held[0].cells(), held[1].cells()
+    np.testing.assert_array_equal(first[1], second[1])
+    assert first[0].equals(second[0])
     document = json.loads((tmp_path / "run" / "metrics.json").read_text())
     assert document["calibration"]["pit"]["rows"] == document["rows"] == 80
     text = " ".join((tmp_path / "run" / "privacy.txt").read_text().split())

@@ -44,7 +44,7 @@ def test_an_error_that_is_nobodys_mistake_shows_no_message_of_its_own(
         float("a secret cell")
 
     (tmp_path / "t.csv").write_text("a,b\n1,2\n")
-    monkeypatch.setattr("dpsep.data.read_table", fail)
+    monkeypatch.setattr("dpsep.data.check.read_lines", fail)
     done = call("check", tmp_path / "t.csv")
     assert done.exit_code == 1
     assert "ValueError" in done.stderr

@@ -141,7 +141,7 @@ def test_standard_input_is_recognised(tmp_path: Path, kind: str, monkeypatch: py
 
     leaks = Leaks(private=True, strict=False)
     inputs = read_inputs("-", leaks, target="y")
-    assert inputs.features.columns == ["a", "b"]
+    assert inputs.columns == ["a", "b"]
     # Types are guessed of text only.
     assert len(leaks.found) == (1 if kind == "csv" else 0)
 

@@ -30,7 +30,7 @@ def fit(table: Path, out: Path, *more: Any, target: str = "y", epsilon: float = 
 
 
 def test_a_fit_is_charged_and_leaves_a_whole_folder(tmp_path: Path, table: Path) -> None:
-    ledger = Ledger(tmp_path / "study.db", epsilon=3.0, delta=1e-4)
+    ledger = Ledger.create(tmp_path / "study.db", epsilon=3.0, delta=1e-4)
     done = fit(table, tmp_path / "run", "--ledger", ledger.path, "--json", *BOUNDED)
     assert done.exit_code == 0, done.output
     document = json.loads(done.stdout)
@@ -185,7 +185,7 @@ def test_an_existing_folder_is_replaced_only_when_asked(tmp_path: Path, table: P
 def test_no_space_left_for_the_result_keeps_what_was_paid_for(
     tmp_path: Path, table: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ledger = Ledger(tmp_path / "study.db", epsilon=1.0, delta=1e-5)
+    ledger = Ledger.create(tmp_path / "study.db", epsilon=1.0, delta=1e-5)
     write = os.write
     full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -208,7 +208,7 @@ def test_no_space_left_for_the_result_keeps_what_was_paid_for(
 
 
 def test_over_budget_is_a_wrong_call_that_leaves_nothing_behind(tmp_path: Path, table: Path) -> None:
-    ledger = Ledger(tmp_path / "study.db", epsilon=0.5, delta=1e-5)
+    ledger = Ledger.create(tmp_path / "study.db", epsilon=0.5, delta=1e-5)
     assert_refused(
         fit(table, tmp_path / "run", "--ledger", ledger.path), "does not fit", "No record was read"
     )
@@ -223,7 +223,7 @@ def test_a_resume_with_other_settings_is_refused(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("dpsep.inference.stable.run", fail)
+        patch.setattr("dpsep.privacy.gate.Gate.release", fail)
         done = fit(table, tmp_path / "run", *BOUNDED)
     assert done.exit_code == 1
     assert "--resume goes on from there" in done.stderr

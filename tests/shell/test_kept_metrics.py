@@ -18,7 +18,7 @@ class Study:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.table = write_csv(folder / "t.csv", some("a b y"))
-        self.ledger = Ledger(folder / "study.db", epsilon=20.0, delta=1e-2)
+        self.ledger = Ledger.create(folder / "study.db", epsilon=20.0, delta=1e-2)
 
     def fit(self, *more: Any, metrics: float = 2.0) -> Any:
         call_line = ("fit", self.table, "--target", "y", "--epsilon", 3, "--out", self.folder / "run")

@@ -92,16 +92,17 @@ def test_encoded_rows_are_those_of_the_table_in_memory(
     assert large.columns == known.columns == ["a", "b", "b=missing", "sex=M", "sex=missing"]
     assert (large.bounds, large.classes, large.schema) == (known.bounds, known.classes, known.schema)
     assert large.features.shape == known.features.shape
+    frame, labels, _ = known.cells()
     for rows in (slice(None), slice(390, 410), np.arange(0, ROWS, 83)):
         found = large.features.read(rows)
         np.testing.assert_array_equal(
-            np.stack([column.to_numpy() for column in found.columns], axis=1), known.features.to_numpy()[rows]
+            np.stack([column.to_numpy() for column in found.columns], axis=1), frame.to_numpy()[rows]
         )
         answers = large.target.read(rows).to_pylist()
-        wanted = [None if label == "" else label for label in known.target[rows].tolist()]
+        wanted = [None if label == "" else label for label in labels[rows].tolist()]
         assert answers == wanted
     both = large.features.table.matrix(slice(5, 9), ["sex=M", "a"], large.target.name)
-    np.testing.assert_array_equal(both[0], known.features[5:9].select("sex=M", "a").to_numpy())
+    np.testing.assert_array_equal(both[0], frame[5:9].select("sex=M", "a").to_numpy())
 
 
 @pytest.mark.parametrize(

@@ -76,13 +76,13 @@ def test_a_ledger_counts_rows_or_whole_units(tmp_path: Path) -> None:
 
 
 def test_a_ledger_that_exists_is_not_made_again(tmp_path: Path) -> None:
-    Ledger(tmp_path / "study.db", epsilon=1.0, delta=1e-5)
+    Ledger.create(tmp_path / "study.db", epsilon=1.0, delta=1e-5)
     assert_refused(call("ledger", "create", tmp_path / "study.db", "--epsilon", 9, "--delta", 1e-5), "exists")
     assert_refused(call("ledger", "show", tmp_path / "none.db"), "there is no ledger")
 
 
 def test_a_fit_needs_a_ledger_that_can_be_written(folder: Path) -> None:
-    Ledger(folder / "study.db", epsilon=3.0, delta=1e-4)
+    Ledger.create(folder / "study.db", epsilon=3.0, delta=1e-4)
     (folder / "study.db").chmod(0o444)
     (folder / "results").mkdir()
     (folder / "results").chmod(0o777)
@@ -102,7 +102,7 @@ def test_a_fit_needs_a_ledger_that_can_be_written(folder: Path) -> None:
 
 
 def test_a_fit_waits_for_a_locked_ledger_and_then_gives_up(folder: Path) -> None:
-    ledger = Ledger(folder / "study.db", epsilon=3.0, delta=1e-4)
+    ledger = Ledger.create(folder / "study.db", epsilon=3.0, delta=1e-4)
     other = sqlite3.connect(folder / "study.db", isolation_level=None)
     other.execute("BEGIN EXCLUSIVE")
     try:
@@ -113,7 +113,7 @@ def test_a_fit_waits_for_a_locked_ledger_and_then_gives_up(folder: Path) -> None
 
 
 def test_a_damaged_ledger_is_not_charged(folder: Path) -> None:
-    Ledger(folder / "study.db", epsilon=3.0, delta=1e-4)
+    Ledger.create(folder / "study.db", epsilon=3.0, delta=1e-4)
     content = (folder / "study.db").read_bytes()
     (folder / "study.db").write_bytes(content[: len(content) // 2])
     for done in (fit(folder), call("ledger", "verify", folder / "study.db")):
@@ -133,6 +133,6 @@ def test_a_foreign_file_is_not_charged_and_left_as_it_is(folder: Path) -> None:
 
 
 def test_a_ledger_for_another_relation_is_not_charged(folder: Path) -> None:
-    ledger = Ledger(folder / "study.db", epsilon=3.0, delta=1e-4, relation="replace-one")
+    ledger = Ledger.create(folder / "study.db", epsilon=3.0, delta=1e-4, relation="replace-one")
     assert_refused(fit(folder), "replace-one")
     assert ledger.spent().epsilon == 0.0

@@ -16,7 +16,7 @@ from dpsep.shell.overlay import Leaks
 from dpsep.shell.scores import row_scores
 from dpsep.shell.table import read_inputs
 
-from .help import BOUNDED, assert_refused, call, some, write_csv
+from .help import BOUNDED, assert_refused, call, some, with_cells, write_csv
 
 KINDS = {"linear": "y", "logistic": "ill", "probit": "ill", "poisson": "visits"}
 ROWS = 3000
@@ -79,7 +79,7 @@ def test_private_metrics_are_charged_and_near_the_public_ones(
     tables: Path, tmp_path: Path, model: str
 ) -> None:
     table = tables / f"{model}.parquet"
-    ledger = Ledger(tmp_path / "study.db", epsilon=20.0, delta=1e-4)
+    ledger = Ledger.create(tmp_path / "study.db", epsilon=20.0, delta=1e-4)
     done = call(
         *("fit", table, *options(model), "--epsilon", 8, "--ledger", ledger.path, "--metrics-epsilon", 8),
         *("--out", tmp_path / "run", "--json"),
@@ -95,7 +95,7 @@ def test_private_metrics_are_charged_and_near_the_public_ones(
     assert document["rows"] == round(0.2 * ROWS)
     assert "600 held-out records" in (tmp_path / "run" / "privacy.txt").read_text()
     estimator, inputs = fitted(tables, model)
-    scores = row_scores(estimator, inputs.features, inputs.target)
+    scores = row_scores(estimator, *inputs.cells())
     truth = {
         "log_density": scores["log_density"].mean(),
         "rmse": math.sqrt(scores["squared_error"].mean()) if "squared_error" in scores else None,
@@ -113,13 +113,13 @@ def test_private_metrics_are_charged_and_near_the_public_ones(
 @pytest.mark.parametrize("model", KINDS)
 def test_a_rows_scores_do_not_depend_on_other_rows(tables: Path, model: str) -> None:
     estimator, inputs = fitted(tables, model)
-    before = row_scores(estimator, inputs.features, inputs.target)
-    matrix = inputs.features.to_numpy().copy()
+    before = row_scores(estimator, *inputs.cells())
+    frame, target, _ = inputs.cells()
+    matrix, target = frame.to_numpy().copy(), target.copy()
     matrix[7] = 1e6  # a predictor far away with a large variance
     matrix[11] = np.nan
-    target = inputs.target.copy()
     target[13] = "" if inputs.classes else np.nan
-    changed = pl.DataFrame(matrix, schema=inputs.features.columns)
+    changed = pl.DataFrame(matrix, schema=frame.columns)
     after = row_scores(estimator, changed, target)
     same = np.setdiff1d(np.arange(ROWS), [7, 11, 13])
     for name in before:
@@ -130,10 +130,11 @@ def test_a_rows_scores_do_not_depend_on_other_rows(tables: Path, model: str) -> 
 def test_rows_are_held_out_by_their_number_only(tables: Path) -> None:
     _, inputs = fitted(tables, "linear")
     fit, held = hold_out(inputs, 0.25)
-    assert (fit.features.height, held.features.height) == (2250, 750)
-    other = inputs._replace(features=inputs.features * 0.0, target=np.arange(ROWS))
-    again = hold_out(other, 0.25)[1].target
-    np.testing.assert_array_equal(inputs.target[again], held.target)
+    assert (len(fit.features), len(held.features)) == (2250, 750)
+    features, target, _ = inputs.cells()
+    other = with_cells(inputs, features * 0.0, np.arange(ROWS))
+    again = hold_out(other, 0.25)[1].cells()[1]
+    np.testing.assert_array_equal(target[again], held.cells()[1])
 
 
 def test_bad_rows_change_no_word_of_a_private_call(tmp_path: Path, tables: Path) -> None:
@@ -178,7 +179,7 @@ def test_wrong_options_are_refused_before_anything_is_spent(
 
 def test_what_cannot_be_paid_for_or_has_no_range_is_refused_first(tmp_path: Path) -> None:
     table = write_csv(tmp_path / "t.csv", some("a b y"))
-    ledger = Ledger(tmp_path / "study.db", epsilon=1.5, delta=1e-4)
+    ledger = Ledger.create(tmp_path / "study.db", epsilon=1.5, delta=1e-4)
     options = ("fit", table, "--target", "y", "--epsilon", 1, "--out", tmp_path / "run")
     done = call(*options, *BOUNDED, "--metrics-epsilon", 1, "--ledger", ledger.path)
     assert_refused(done, "together need epsilon 2", "No record was read")
@@ -191,7 +192,7 @@ def test_a_run_that_dies_before_its_metrics_goes_on_with_the_same_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = write_csv(tmp_path / "t.csv", some("a b y"))
-    ledger = Ledger(tmp_path / "study.db", epsilon=2.0, delta=1e-4)
+    ledger = Ledger.create(tmp_path / "study.db", epsilon=2.0, delta=1e-4)
     command = (
         *("fit", table, "--target", "y", "--epsilon", 1, *BOUNDED, "--out", tmp_path / "run"),
         *("--ledger", ledger.path, "--metrics-epsilon", 1),

@@ -110,3 +110,22 @@ def test_a_table_without_the_columns_is_refused(runs: Path, tmp_path: Path) -> N
 
 def test_the_stored_run_is_the_estimator(runs: Path) -> None:
     assert type(load(runs / "probit")).__name__ == "ProbitRegression"
+
+
+def test_predictions_for_the_fitted_table_are_said_to_be_about_its_records(tmp_path: Path) -> None:
+    """By its size and its columns, held-out rows counted; of other tables nothing is said."""
+    table = write_csv(tmp_path / "t.csv", some("a b y"))
+    bounds = ("--bounds", "a=-1:1", "--bounds", "b=-1:1", "--bounds", "y=-4:4")
+    for name, more in {"run": (), "held": ("--metrics-epsilon", "1")}.items():
+        words = ("fit", table, "--target", "y", "--epsilon", "2", "--delta", "1e-4", *bounds, *more)
+        done = call(*words, "--out", tmp_path / name, "--quiet")
+        assert done.exit_code == 0, done.output
+        done = call("predict", tmp_path / name, table)
+        assert "these predictions are about its records and NOT PRIVATE" in done.stderr
+    cells = some("a b y")
+    shorter = write_csv(tmp_path / "s.csv", {key: values[:-1] for key, values in cells.items()})
+    without = write_csv(tmp_path / "w.csv", some("a b"))
+    for other in (shorter, without):
+        done = call("predict", tmp_path / "run", other)
+        assert done.exit_code == 0
+        assert "NOT PRIVATE" not in done.stderr

@@ -31,7 +31,7 @@ def table(tmp_path: Path) -> Path:
 
 
 def test_kinds_and_bounds_are_found_and_charged(table: Path, tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path / "study.db", epsilon=3.0, delta=1e-5)
+    ledger = Ledger.create(tmp_path / "study.db", epsilon=3.0, delta=1e-5)
     done = call(
         *("schema", table, "--epsilon", 2, "--delta", 1e-6, "--ledger", ledger.path),
         *("--out", tmp_path / "s.toml"),
@@ -61,7 +61,7 @@ def test_kinds_and_bounds_are_found_and_charged(table: Path, tmp_path: Path) -> 
 def test_declared_types_need_no_release_of_kinds(tmp_path: Path) -> None:
     frame = pl.DataFrame({"pressure": cells()["pressure"], "ward": cells()["ward"], "ill": [True] * ROWS})
     frame.write_parquet(tmp_path / "t.parquet")
-    ledger = Ledger(tmp_path / "study.db", epsilon=3.0, delta=1e-5)
+    ledger = Ledger.create(tmp_path / "study.db", epsilon=3.0, delta=1e-5)
     done = call("schema", tmp_path / "t.parquet", "--epsilon", 1, "--ledger", ledger.path)
     assert done.exit_code == 0, done.output
     assert done.stdout.count("bounds = [") == 1
@@ -69,7 +69,7 @@ def test_declared_types_need_no_release_of_kinds(tmp_path: Path) -> None:
 
 
 def test_over_budget_or_without_numbers_nothing_is_read(table: Path, tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path / "study.db", epsilon=0.5, delta=1e-5)
+    ledger = Ledger.create(tmp_path / "study.db", epsilon=0.5, delta=1e-5)
     out = tmp_path / "s.toml"
     done = call("schema", table, "--epsilon", 1, "--ledger", ledger.path, "--out", out)
     assert_refused(done, "does not fit", "No record was read")

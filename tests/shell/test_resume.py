@@ -40,7 +40,7 @@ class Study:
 
     def __init__(self, place: Path) -> None:
         self.run = place / "run"
-        self.ledger = Ledger(place / "study.db", epsilon=3.0, delta=1e-4)
+        self.ledger = Ledger.create(place / "study.db", epsilon=3.0, delta=1e-4)
         table = write_csv(place / "t.csv", some("a b y"))
         self.arguments = [
             *("fit", str(table), "--target", "y", "--epsilon", "1", "--out", str(self.run), "--quiet"),

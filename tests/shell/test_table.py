@@ -22,14 +22,14 @@ def test_a_boolean_target_declares_its_classes_by_its_type(tmp_path: Path) -> No
     inputs = read_inputs(str(tmp_path / "t.parquet"), leaks, target="up")
     assert inputs.model == "logistic"
     assert inputs.classes == ["false", "true"]
-    assert list(inputs.target) == ["true", "", "false"]
+    assert list(inputs.cells()[1]) == ["true", "", "false"]
     assert leaks.found == []
 
 
 def test_numbers_serve_as_labels_by_value(tmp_path: Path) -> None:
     table = write_csv(tmp_path / "t.csv", {"a": [1, 2, 3], "up": [0, 1, 2]})
     inputs = read_inputs(str(table), private(), target="up", classes="1,0")
-    assert list(inputs.target) == ["0", "1", ""]
+    assert list(inputs.cells()[1]) == ["0", "1", ""]
 
 
 def test_more_labels_than_two_are_no_classes(tmp_path: Path) -> None:
@@ -54,7 +54,7 @@ def test_a_schema_may_be_given_another_target(tmp_path: Path) -> None:
     table = str(write_csv(tmp_path / "t.csv", some("a b y")))
     inputs = read_inputs(table, private(), target="a", schema=tmp_path / "s.toml", drop=["y"])
     assert inputs.schema.target == "a"
-    assert inputs.features.columns == ["b"]
+    assert inputs.columns == ["b"]
 
 
 def test_a_category_has_no_bounds() -> None:

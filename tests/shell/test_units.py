@@ -53,7 +53,7 @@ def predicted(run: Path, table: Path) -> pl.DataFrame:
 
 
 def test_whole_units_are_protected_where_a_schema_declares_them(place: Path, tmp_path: Path) -> None:
-    Ledger(tmp_path / "g.db", epsilon=4.0, delta=1e-2, unit="group")
+    Ledger.create(tmp_path / "g.db", epsilon=4.0, delta=1e-2, unit="group")
     done = fit(place, tmp_path / "run", *BUDGET, "--ledger", tmp_path / "g.db", "--strict", "--json")
     assert done.exit_code == 0, done.output
     document = json.loads(done.stdout)
@@ -96,7 +96,7 @@ def test_a_ledger_of_another_unit_is_not_charged(place: Path, tmp_path: Path) ->
         ("record", (), ("counts single rows", "dpsep ledger create PATH --unit group", "--unit record")),
         ("group", ("--unit", "record"), ("counts whole units", "made with --unit record")),
     ):
-        ledger = Ledger(tmp_path / f"{unit}.db", epsilon=4.0, delta=1e-2, unit=unit)
+        ledger = Ledger.create(tmp_path / f"{unit}.db", epsilon=4.0, delta=1e-2, unit=unit)
         done = fit(place, tmp_path / "run", *BUDGET, "--ledger", ledger.path, *options)
         assert_refused(done, *words, "Nothing was charged")
         assert ledger.spent().epsilon == 0.0

@@ -13,7 +13,7 @@ def test_the_corrected_form_is_the_definition_with_one_clip_or_two():
         for clips in ({"C": 0.3 * size}, {"C": 2.0 * size}, {"C": 1.0, "C_precision": 0.1 * size}):
             exact = clipping_kl(q, **clips, form="general")
             # The definition subtracts d from a trace, which costs it digits that the closed form keeps.
-            assert clipping_kl(q, **clips, form="corrected") == pytest.approx(exact, rel=1e-10, abs=1e-13)
+            assert clipping_kl(q, **clips, form="corrected") == pytest.approx(exact, rel=1e-8, abs=1e-13)
 
 
 def test_the_printed_form_agrees_only_where_nothing_is_clipped():

@@ -137,7 +137,7 @@ def ledgers(folder: Path) -> dict[str, bytes]:
     for rule in ("sum", "rdp"):
         path = folder / f"{rule}.ledger"
         path.unlink(missing_ok=True)
-        ledger = Ledger(path, epsilon=3.0, delta=1e-5, rule=rule)
+        ledger = Ledger.create(path, epsilon=3.0, delta=1e-5, rule=rule)
         for place in range(3):
             curve = [1e-3 * float(order) for order in RDP_ORDERS] if rule == "rdp" else None
             spent: dict[str, Any] = {"epsilon": 0.25, "delta": 1e-6, "relation": "zero-out", "rdp": curve}

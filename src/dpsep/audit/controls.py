@@ -1,4 +1,4 @@
-"""Negative controls: the library broken on purpose in eleven ways, and the test that sees each of them.
+"""Negative controls: the library broken on purpose in twelve ways, and the test that sees each of them.
 
 An audit that finds nothing is worth as much as what it would have found. Every control here takes one part of
 the guarantee out of the running library, as careless code would, and runs the test that can see it; the same
@@ -9,7 +9,8 @@ test is run on the library as it is, and must find nothing. Which test sees what
   as they are accounted;
 - **replay** (`dpsep.audit.replay`): whatever reaches a result, a message or the number of steps beside the
   gate; from the raw table, so that what is done before a fit counts;
-- **other coins** (`other_coins`): results that depend on a batch's realised size.
+- **other coins** (`other_coins`): results that depend on a batch's realised size;
+- **mixing** (`dpsep.audit.targets`): a model of one's own in which a record moves what others contribute.
 
 **Privacy.** None: for made-up tables. Each control undoes its damage when it ends.
 """
@@ -19,17 +20,23 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 from unittest import mock
 
+import jax
+import jax.extend.core
 import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
 from dpsep.audit.canary import canary_audit
 from dpsep.audit.laws import noise_findings, sampling_findings, steps_of
+from dpsep.audit.membership import membership_audit
 from dpsep.audit.neighbours import neighbours_of
 from dpsep.audit.replay import record, replay
-from dpsep.estimators import LinearRegression, ProbitRegression
+from dpsep.audit.targets import mixing
+from dpsep.estimators import BayesianModel, LinearRegression, ProbitRegression
 from dpsep.estimators.resume import KeptGate
-from dpsep.privacy import gate, grid, noise, reader
+from dpsep.models.custom import CustomModel, Record
+from dpsep.models.frozen import FrozenContribution
+from dpsep.privacy import gate, grid, isolation, noise, reader
 from dpsep.privacy.sampling import PoissonSampling, ShuffledEpochs
 
 Array = NDArray[np.float64]
@@ -167,6 +174,17 @@ def _by_replay(estimator: type[Any]) -> Evidence:
     return f"{len(found.differences)} differences, the first of them: {first.what} ({first.neighbour})"
 
 
+def _by_mixing(estimator: type[Any]) -> Evidence:
+    model, X, y = mixing(estimator, 0.5)
+    try:
+        found = membership_audit(model, X, y, runs=60)
+    except isolation.IsolationError:
+        return None
+    return (
+        f"epsilon is at least {found.epsilon:.2f}; {found.claimed:.2f} is claimed" if found.caught else None
+    )
+
+
 # What is broken.
 
 
@@ -302,6 +320,52 @@ def _noise_again() -> Iterator[type[Any]]:
         yield LinearRegression
 
 
+@contextmanager
+def _refused_by_name() -> Iterator[type[Any]]:
+    """The first release's way with models of one's own: a list of known bad operations, and no proof.
+
+    Records went to the program in parts of 128 (`jax.lax.map`), the last of them by a program of its own, and
+    a target that cannot be used went to the user's function as it was.
+    """
+
+    def mapped(self: FrozenContribution, public: Any, chunk: tuple[Any, ...]) -> tuple[Any, ...]:
+        run, leaves = jax.extend.core.jaxpr_as_fun(self.program), jax.tree.leaves(public)
+        return jax.lax.map(lambda unit: tuple(run(*leaves, *unit)), tuple(chunk), batch_size=128)
+
+    def searched(self: Any, public: Any, *, sampled: bool) -> None:
+        bad = (
+            "callback",
+            "debug",
+            "custom_vmap",
+            "ffi_call",
+            "pallas",
+            "rng_bit_generator",
+            "incomplete_beta",
+        )
+        if any(name in str(self.jaxpr) for name in bad):
+            raise ValueError("the log-likelihood holds what could show or mix records.")
+        self.proved = self.slot_free = True
+
+    def as_it_is(self: CustomModel, features: Any, outcome: Any, unit: tuple[Any, ...]) -> Any:
+        found = view(self, features, outcome, unit)
+        clamped = jnp.where(found.usable, jnp.clip(unit[0], features.low, features.high), 0.0)
+
+        def log_likelihood(z: Any) -> Any:
+            return jnp.asarray(
+                self.log_likelihood(self.params(z), Record(clamped, unit[1])), z.dtype
+            ).reshape(())
+
+        return found._replace(log_likelihood=log_likelihood)
+
+    view = CustomModel.view
+    with (
+        mock.patch.object(FrozenContribution, "__call__", mapped),
+        mock.patch.object(isolation.Program, "prove", searched),
+        mock.patch.object(CustomModel, "view", as_it_is),
+    ):
+        yield BayesianModel
+
+
 def _instead(estimator: type[Any]) -> Callable[[], Any]:
     @contextmanager
     def entered() -> Iterator[type[Any]]:
@@ -342,6 +406,9 @@ CONTROLS: dict[str, Control] = {
             LinearRegression,
         ),
         Control("re-used noise", "noise law", _by_noise, _noise_again, LinearRegression),
+        Control(
+            "own models refused by name, not by proof", "mixing", _by_mixing, _refused_by_name, BayesianModel
+        ),
     )
 }
 """All controls by name."""
@@ -354,6 +421,4 @@ def _table(columns: int, records: int = 16) -> tuple[Array, Array]:
 
 def _forget() -> None:
     """Compile anew: what was traced before the damage does not know of it, and the reverse."""
-    compiled: tuple[Any, ...] = (grid.chunk_rows, grid.chunk_sums)
-    for function in compiled:
-        function.clear_cache()
+    isolation.forget()

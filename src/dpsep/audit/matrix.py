@@ -244,7 +244,7 @@ def _refusal(estimator: Any, X: Array, y: Array, **more: Any) -> tuple[str, str]
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         unit = "group" if getattr(estimator, "unit", "record") == "group" else "record"
-        ledger = Ledger(
+        ledger = Ledger.create(
             Path(folder) / "ledger", epsilon=100.0, delta=0.5, relation=estimator.relation, unit=unit
         )
         estimator.set_params(ledger=ledger)

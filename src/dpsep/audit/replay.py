@@ -239,7 +239,8 @@ def record(
         # A row's number, time, run and hashes differ between any two runs.
         trace.rows = [(row.kind, *row[4:10]) for row in ledger.rows()[before:]]
     if getattr(estimator, "privacy_", None) is not None:
-        trace.statement = {key: value for key, value in estimator.privacy_.to_dict().items() if key != "run"}
+        stated = estimator.privacy_.to_dict().items()
+        trace.statement = {key: value for key, value in stated if key not in ("run", "ledger")}
         trace.outcome = arrays_of(estimator)
     return trace
 

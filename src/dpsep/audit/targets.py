@@ -2,11 +2,16 @@
 
 Tables have few records (more would not help an attacker who knows them all) and as many columns as give
 canaries room. The number of trials grows as epsilon falls: what is to be seen is smaller.
+
+A model of one's own is attacked twice: as a user writes it, and as an attacker would (`mixing`), whose
+log-likelihood is made to let one record silence all that are computed beside it.
 """
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
@@ -29,6 +34,9 @@ class Target(NamedTuple):
         Its table.
     canaries
         How many ride in a run.
+    hostile
+        Returns the estimator as an attacker would write it, for an epsilon, and a table; None where a user
+        writes no part of it.
     """
 
     name: str
@@ -36,6 +44,7 @@ class Target(NamedTuple):
     X: Array
     y: Array | None
     canaries: int
+    hostile: Callable[[float], tuple[Any, Array, Array]] | None = None
 
 
 def targets(widen: int = 1) -> dict[str, Target]:
@@ -49,9 +58,16 @@ def targets(widen: int = 1) -> dict[str, Target]:
     Examples
     --------
     >>> list(targets())
-    ['linear', 'logistic', 'mixture', 'network', 'dp-vi', 'dp-em']
+    ['linear', 'logistic', 'mixture', 'network', 'dp-vi', 'dp-em', 'own']
     """
-    from dpsep.estimators import GaussianMixture, LinearRegression, LogisticRegression, NetworkRegressor
+    from dpsep.estimators import (
+        BayesianModel,
+        GaussianMixture,
+        LinearRegression,
+        LogisticRegression,
+        NetworkRegressor,
+    )
+    from dpsep.models.custom import Linear
 
     box: dict[str, Any] = {"delta": DELTA, "bounds": (-1, 1)}
     aim: dict[str, Any] = box | {"target_bounds": (-1, 1)}
@@ -82,8 +98,51 @@ def targets(widen: int = 1) -> dict[str, Target]:
             None,
             32 * widen,
         ),
+        Target(
+            "own",
+            lambda e: BayesianModel(
+                logistic, links={"u": Linear()}, classes=[-1, 1], epsilon=e, steps=2, **box
+            ),
+            some,
+            labels,
+            16 * widen,
+            lambda e: mixing(BayesianModel, e),
+        ),
     )
     return {target.name: target for target in found}
+
+
+def logistic(params: Any, record: Any) -> Any:
+    """A log-likelihood as a user may write it."""
+    return jax.nn.log_sigmoid(record.y * params["u"])
+
+
+def convolved(params: Any, record: Any) -> Any:
+    """A log-likelihood as an attacker may write it: a convolution multiplies what is beside a record by zero.
+
+    Mapped over records the convolution is one operation on all of them, whose foreign parts count nothing:
+    zero times a number. Zero times the target of a record that has none is no number.
+    """
+    first, second = jnp.stack([params["u"], record.y]), jnp.stack([record.y, jnp.ones(())])
+    return -0.5 * (record.y - params["u"]) ** 2 + 1e-6 * jnp.sum(jnp.convolve(first, second))
+
+
+def mixing(estimator: Callable[..., Any], epsilon: float) -> tuple[Any, Array, Array]:
+    """Return an estimator by which one record would silence 127 others, and their table.
+
+    Parameters
+    ----------
+    estimator
+        `dpsep.BayesianModel`.
+    epsilon
+        What it shall claim.
+    """
+    from dpsep.models.custom import Linear
+
+    generator = np.random.default_rng(7)
+    X = generator.uniform(-1, 1, (127, 2))
+    model = estimator(convolved, links={"u": Linear()}, epsilon=epsilon, delta=DELTA, bounds=(-1, 1), steps=1)
+    return model, X, X[:, 0] + 0.1 * generator.standard_normal(len(X))
 
 
 def trials_for(epsilon: float) -> int:

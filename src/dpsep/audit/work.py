@@ -25,9 +25,10 @@ from dpsep.audit.one_run import one_run_audit
 from dpsep.audit.replay import replay
 from dpsep.audit.taps import seeded
 from dpsep.audit.targets import Target, targets, trials_for
+from dpsep.privacy.isolation import IsolationError
 
 Row = dict[str, Any]
-ATTACKS = ("canary", "membership", "one run", "replay")
+ATTACKS = ("canary", "membership", "one run", "replay", "mixing")
 """What can be done to a target."""
 
 
@@ -44,7 +45,7 @@ def find_target(name: str) -> Target:
     >>> find_target("cubic")
     Traceback (most recent call last):
         ...
-    ValueError: there is no target 'cubic'; there are linear, logistic, ... dp-em, and FILE.py:FUNCTION.
+    ValueError: there is no target 'cubic'; there are linear, logistic, ... own, and FILE.py:FUNCTION.
     """
     known = targets()
     if name in known:
@@ -88,6 +89,8 @@ def attack(name: str, kind: str, epsilon: float, scale: float = 1.0) -> Row:
         Of the number of runs.
     """
     target = find_target(name)
+    if kind == "mixing":
+        return _mixed(target, epsilon, max(20, round(100 * scale)))
     estimator = target.make(epsilon)
     if kind == "replay":
         return _replayed(target, estimator, max(4, round(16 * scale)))
@@ -166,14 +169,18 @@ def run_all(
 ) -> Iterator[tuple[int, int, Row]]:
     """Attack targets, in processes of their own; yield how many are done, of how many, and each row.
 
-    Canaries are tried at every epsilon, the other attacks at the largest, where they see most. ``matrix``
+    Canaries are tried at every epsilon, the other attacks at the largest, where they see most; mixing, which
+    breaks what it breaks by far, at the smallest, where few runs prove it. ``matrix``
     adds replays over options of all estimators: ``"pairs"`` of values, or ``"all"`` combinations.
     """
     work: list[Callable[[], Row]] = []
     for name in names:
         if "canary" in attacks:
             work += [partial(attack, name, "canary", epsilon, scale) for epsilon in sorted(epsilons)]
-        work += [partial(attack, name, kind, max(epsilons), scale) for kind in attacks if kind != "canary"]
+        once = [kind for kind in attacks if kind not in ("canary", "mixing")]
+        work += [partial(attack, name, kind, max(epsilons), scale) for kind in once]
+        if "mixing" in attacks and find_target(name).hostile is not None:
+            work.append(partial(attack, name, "mixing", min(epsilons), scale))
     if controls:
         work += [partial(control, name) for name in CONTROLS]
     if matrix is not None:
@@ -190,6 +197,25 @@ def run_all(
         futures = [pool.submit(one) for one in work]
         for done, future in enumerate(as_completed(futures), 1):
             yield done, len(work), future.result()
+
+
+def _mixed(target: Target, epsilon: float, runs: int) -> Row:
+    """Tell from posteriors whether a record was there, by a model that lets it silence all others."""
+    if target.hostile is None:
+        raise ValueError(f"an attacker writes no part of {target.name!r}; mixing is for models of one's own.")
+    estimator, X, y = target.hostile(epsilon)
+    try:
+        return row_of(target.name, "mixing", membership_audit(estimator, X, y, runs=runs))
+    except IsolationError:
+        return {
+            "target": target.name,
+            "attack": "mixing",
+            "claimed": epsilon,
+            "lower_bound": None,
+            "confidence": None,
+            "caught": False,
+            "evidence": "refused before anything was charged: the model could mix records",
+        }
 
 
 def _replayed(target: Target, estimator: Any, neighbours: int) -> Row:

@@ -121,8 +121,8 @@ def _asked(hidden: tuple[int, ...], features: int) -> tuple[Any, Any, Any]:
 
     x, y = speed_ours.table((1024, features))
     model = NetworkRegressor(hidden=hidden, steps=1, sampling="full", public_scaling=((0.0, 1.0), (0.0, 1.0)))
-    contribution, blocks, public, _ = last_chunk(lambda: model.fit(x, y))
-    return contribution, blocks, public
+    program, public, _ = last_chunk(lambda: model.fit(x, y))
+    return program.contribution, program.blocks, public
 
 
 def _median(action: Callable[[], Any], repeats: int) -> float:

@@ -94,16 +94,16 @@ def category_codes(series: pl.Series, column: Column) -> NDArray[np.int32]:
     elif series.dtype.is_numeric() or series.dtype == pl.Boolean:
         keys = [as_float(value) for value in categories]
         cells = series.cast(pl.Float64)
-    elif series.dtype.is_nested() or series.dtype in (pl.Binary, pl.Object):
+    elif series.dtype.is_nested() or series.dtype in (pl.Binary, pl.Object, pl.Duration):
         raise TableError(
             f"column {series.name!r} is declared a category but has type {series.dtype}; convert it"
         )
     elif set(lowered) <= {"true", "false"}:
         keys = lowered  # programs write True, TRUE and true
-        cells = series.cast(pl.String).str.strip_chars().str.to_lowercase()
+        cells = _within_years(series).cast(pl.String).str.strip_chars().str.to_lowercase()
     else:
         keys = categories
-        cells = series.cast(pl.String).str.strip_chars()
+        cells = _within_years(series).cast(pl.String).str.strip_chars()
     places: dict[Any, int] = {}
     for place, key in enumerate(keys):
         if key is not None:
@@ -111,6 +111,20 @@ def category_codes(series: pl.Series, column: Column) -> NDArray[np.int32]:
     old = pl.Series(list(places), dtype=cells.dtype)
     codes = cells.replace_strict(old, list(places.values()), default=-1, return_dtype=pl.Int32)
     return codes.fill_null(-1).to_numpy()
+
+
+MOST_DAYS = 2_932_896
+"""The last day of the year 9999, from 1970; as many days before it are dates, too."""
+
+
+def _within_years(series: pl.Series) -> pl.Series:
+    """A column in which dates and times of no common calendar are missing: polars stops a program at one."""
+    if not series.dtype.is_temporal() or series.dtype == pl.Time:
+        return series
+    units = {"ms": 10**3, "us": 10**6, "ns": 10**9}
+    day = 1 if series.dtype == pl.Date else 86_400 * units[series.dtype.time_unit]  # pyright: ignore
+    most = min(MOST_DAYS * day, 2**62)
+    return series.set(~series.to_physical().is_between(-most, most).fill_null(False), None)
 
 
 def as_float(text: str) -> float | None:

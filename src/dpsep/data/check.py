@@ -15,10 +15,12 @@ from numpy.typing import NDArray
 
 from dpsep.data.cells import category_codes, missing_cells, parse_number
 from dpsep.data.column import MISSING_LEVEL, Fill
-from dpsep.data.declare import Column, Schema
+from dpsep.data.declare import NA, Column, Schema
+from dpsep.data.files import Source
 from dpsep.data.frames import as_frame, unknown_column
+from dpsep.data.text import csv_layout, guess_types, read_lines
 
-__all__ = ["Finding", "check_table", "render_findings"]
+__all__ = ["Finding", "check_lines", "check_table", "render_findings"]
 
 SHOWN_ROWS = 5
 """How many row numbers a finding names."""
@@ -29,8 +31,9 @@ class Finding:
     """One thing found in one column.
 
     ``problem`` is ``"absent"``, ``"wrong type"``, ``"missing"``, ``"unparsable"``, ``"out of bounds"``,
-    ``"undeclared"``, ``"constant"`` or ``"duplicate"``; ``count`` rows have it, of which ``rows`` are the
-    first, counted from 1; ``detail`` says it in words.
+    ``"undeclared"``, ``"constant"``, ``"duplicate"`` or, of lines of text, ``"damaged"``; ``count`` rows have
+    it, of which ``rows`` are the first, counted from 1 (lines with the header's as the first); ``detail``
+    says it in words.
 
     Examples
     --------
@@ -84,6 +87,30 @@ def check_table(table: Any, schema: Schema | None = None) -> list[Finding]:
         column, na = (None, ("",)) if schema is None else (schema[name], schema.na)
         findings += _check_column(frame[name], column, na)
     return findings + _duplicates(frame, present)
+
+
+def check_lines(source: Source, schema: Schema | None = None) -> list[Finding]:
+    """Look through CSV text as a private fit reads it, one record a line: for damaged lines first.
+
+    Parameters
+    ----------
+    source
+        From `dpsep.data.files.find_source`.
+    schema
+        As of `check_table`.
+    """
+    layout = csv_layout(source.opened, source.label)
+    types = guess_types(source.opened, layout, layout.names)
+    frame, damaged = read_lines(source.opened, layout, types, NA)
+    found = check_table(frame, schema)
+    if not damaged:
+        return found
+    detail = (
+        f"{len(damaged)} of {frame.height} lines have another number of cells than the header, or quotes "
+        "that do not close in them, or bytes that are no text: records without a usable cell"
+    )
+    shown = tuple(damaged[:SHOWN_ROWS])
+    return [Finding("(lines)", "damaged", len(damaged), shown, detail), *found]
 
 
 def render_findings(findings: list[Finding]) -> str:

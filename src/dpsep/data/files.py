@@ -21,9 +21,9 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet
 
-from dpsep.data.frames import TableError, refuse_duplicates
+from dpsep.data.frames import TableError, from_arrow, refuse_duplicates
 
-__all__ = ["FORMATS", "Source", "find_source", "read_stored", "stored_types"]
+__all__ = ["FORMATS", "Source", "find_source", "read_stored", "stored_rows", "stored_types"]
 
 FORMATS = {
     **{".csv": "csv", ".tsv": "csv", ".txt": "csv"},
@@ -87,20 +87,123 @@ def stored_types(source: Source, kind: str) -> dict[str, Any]:
     with source.opened() as file, _whole(source.label, kind):
         schema = pyarrow.parquet.ParquetFile(file).schema_arrow if kind == "parquet" else _arrow(file).schema
         refuse_duplicates(schema.names, source.label)  # pyarrow's own refusal does not say what is wrong
-        return dict(pl.DataFrame(pl.from_arrow(_without_notes(schema).empty_table())).schema)
+        return dict(from_arrow(_without_notes(schema).empty_table()).schema)
 
 
-def read_stored(source: Source, kind: str, wanted: Sequence[str]) -> pl.DataFrame:
-    """Read these columns of a Parquet or an Arrow file."""
+def stored_rows(source: Source, kind: str) -> int:
+    """Return the number of rows, from the file's metadata, or from that of its record batches."""
+    with source.opened() as file, _whole(source.label, kind):
+        if kind == "parquet":
+            return pyarrow.parquet.ParquetFile(file).metadata.num_rows
+        found = _arrow(file)
+        if isinstance(found, pa.ipc.RecordBatchFileReader):
+            return sum(found.get_batch(place).num_rows for place in range(found.num_record_batches))
+        return sum(batch.num_rows for batch in found)
+
+
+def read_stored(source: Source, kind: str, wanted: Sequence[str], *, lenient: bool = False) -> pl.DataFrame:
+    """Read these columns of a Parquet or an Arrow file.
+
+    Parameters
+    ----------
+    lenient
+        Whether a cell that is not what its type says is a missing one, and no error: see `sound`.
+    """
     with source.opened() as file, _whole(source.label, kind):
         if kind == "parquet":
             table = pyarrow.parquet.ParquetFile(file).read(columns=list(wanted))
         else:
             table = _arrow(file).read_all()
         table = table.select(list(wanted))
+        if lenient:
+            columns = [
+                pa.chunked_array([sound(part) for part in column.chunks], column.type)
+                for column in table.columns
+            ]
+            table = pa.Table.from_arrays(columns, schema=table.schema)
         table.validate(full=True)  # offsets, codes and text: polars takes them as they are, and crashes
         table = pa.Table.from_arrays(table.columns, schema=_without_notes(table.schema))
-        return pl.DataFrame(pl.from_arrow(table))
+        return from_arrow(table)
+
+
+TEXTS = {
+    pa.string(): pa.binary(),
+    pa.large_string(): pa.large_binary(),
+    pa.string_view(): pa.binary_view(),
+}
+"""Types of text, and of its bytes."""
+
+
+def sound(column: pa.Array) -> pa.Array:
+    """Return a column that holds what its type says; a cell that does not is missing, and no error.
+
+    Text that is not UTF-8, a decimal of too many digits, a time beyond its day: an error would tell on the
+    record that has it. Offsets and codes are the file's, and damage to them is.
+    """
+    try:
+        column.validate(full=True)
+        return column
+    except pa.ArrowInvalid:
+        kind = column.type
+        if isinstance(column, pa.DictionaryArray):
+            repaired = pa.DictionaryArray.from_arrays(column.indices, sound(column.dictionary))
+        elif kind in TEXTS:
+            cells = column.cast(TEXTS[kind]) if kind != pa.string_view() else column.view(TEXTS[kind])
+            cells.validate(full=True)
+            repaired = pa.array([_text(cell) for cell in cells.to_pylist()], kind)
+        elif pa.types.is_decimal(kind):
+            cells = _bytes_of(column, kind.bit_width // 8)
+            repaired = _of_bytes([_digits(cell, kind.precision) for cell in cells], kind)
+        elif pa.types.is_time(kind) or pa.types.is_date64(kind):
+            repaired = _in_range(column)
+        else:
+            raise
+        repaired.validate(full=True)
+        return repaired
+
+
+def _text(cell: bytes | None) -> str | None:
+    try:
+        return None if cell is None else cell.decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+
+
+def _bytes_of(column: Any, width: int) -> list[bytes | None]:
+    """Cells of a column of fixed width as they are stored."""
+    column.validate()
+    data = column.buffers()[1].to_pybytes()
+    places = range(column.offset, column.offset + len(column))
+    there = column.is_valid().to_pylist()
+    return [
+        data[place * width : (place + 1) * width] if known else None
+        for place, known in zip(places, there, strict=True)
+    ]
+
+
+def _of_bytes(cells: list[bytes | None], kind: Any) -> Any:
+    missing = pa.array([cell is not None for cell in cells]).buffers()[1]
+    data = b"".join(bytes(kind.bit_width // 8) if cell is None else cell for cell in cells)
+    return pa.Array.from_buffers(kind, len(cells), [missing, pa.py_buffer(data)])
+
+
+def _digits(cell: bytes | None, most: int) -> bytes | None:
+    """A decimal's bytes where it has no more digits than its type says."""
+    fits = cell is not None and abs(int.from_bytes(cell, "little", signed=True)) < 10**most
+    return cell if fits else None
+
+
+def _in_range(column: Any) -> Any:
+    """Times within a day, and dates in milliseconds that are whole days; others are missing."""
+    kind = column.type
+    whole = column.view(pa.int32() if pa.types.is_time32(kind) else pa.int64())
+    if pa.types.is_date64(kind):
+        good = [cell is not None and cell % 86_400_000 == 0 for cell in whole.to_pylist()]
+    else:
+        most = 86_400 * {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[kind.unit]
+        good = [cell is not None and 0 <= cell < most for cell in whole.to_pylist()]
+    kept = [cell if fits else None for cell, fits in zip(whole.to_pylist(), good, strict=True)]
+    return pa.array(kept, whole.type).view(kind)
 
 
 def _arrow(file: IO[bytes]) -> Any:

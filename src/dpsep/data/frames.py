@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-__all__ = ["TableError", "as_frame", "is_pandas", "refuse_duplicates", "unknown_column"]
+__all__ = ["TableError", "as_frame", "from_arrow", "is_pandas", "refuse_duplicates", "unknown_column"]
 
 
 LONGEST_NAME = 100
@@ -44,7 +44,7 @@ def as_frame(table: Any) -> pl.DataFrame:
         return table.collect()
     if isinstance(table, pa.Table):
         refuse_duplicates(table.column_names, "the table")
-        return pl.DataFrame(pl.from_arrow(table))
+        return from_arrow(table)
     if is_pandas(table):
         refuse_duplicates([str(name) for name in table.columns], "the table")
         return pl.DataFrame([_from_pandas(str(name), table[name]) for name in table.columns])
@@ -57,6 +57,35 @@ def as_frame(table: Any) -> pl.DataFrame:
         f"expected a table, got {type(table).__name__}; pass a polars or pandas frame, a pyarrow table or a "
         "mapping of column names to values"
     )
+
+
+def from_arrow(table: pa.Table) -> pl.DataFrame:
+    """Return an Arrow table as polars' frame; what polars cannot hold is converted, or refused by its type.
+
+    polars has no decimals of more than 38 digits and none of a negative scale: it stops the program at the
+    first it meets. They become doubles. Which columns are refused depends on their types only, so that an
+    empty table of the same types tells before anything is read.
+
+    Examples
+    --------
+    >>> from_arrow(pa.table({"dose": pa.array([1, 2], pa.decimal256(50, 2))}))["dose"].to_list()
+    [1.0, 2.0]
+    """
+    columns = [_held(name, column) for name, column in zip(table.column_names, table.columns, strict=True)]
+    return pl.DataFrame(pl.from_arrow(pa.table(columns, table.column_names)))
+
+
+def _held(name: str, column: Any) -> Any:
+    """Return a column in a type that polars holds."""
+    kind = column.type
+    if pa.types.is_dictionary(kind) and pa.types.is_decimal(kind.value_type):
+        return _held(name, column.cast(kind.value_type))
+    if pa.types.is_decimal256(kind) or (pa.types.is_decimal(kind) and kind.scale < 0):
+        return column.cast(pa.float64())
+    unheld = ("is_list_view", "is_large_list_view", "is_union", "is_interval", "is_run_end_encoded")
+    if any(getattr(pa.types, is_such)(kind) for is_such in unheld):
+        raise TableError(f"column {name!r} has type {kind}, which cannot be read; leave the column out")
+    return column
 
 
 def is_pandas(table: Any) -> bool:
@@ -92,12 +121,33 @@ def _from_pandas(name: str, column: Any) -> pl.Series:
     if getattr(column.dtype, "kind", "O") in "biuf":
         return pl.Series(name, column.to_numpy(dtype=np.float64, na_value=np.nan)).fill_nan(None)
     missing = column.isna()
-    values = [None if gone else _as_text(value) for value, gone in zip(column, missing, strict=True)]
+    values = [
+        None if gone else _as_text(value) for value, gone in zip(_listed_cells(column), missing, strict=True)
+    ]
     return pl.Series(name, values, dtype=pl.String)
 
 
+def _listed_cells(column: Any) -> list[Any]:
+    """Cells of a pandas column; one whose own reading fails is None, and the others are what they are."""
+    try:
+        return list(column)
+    except Exception:  # it would tell on its record
+        return [_cell(column, place) for place in range(len(column))]
+
+
+def _cell(column: Any, place: int) -> Any:
+    try:
+        return column.iloc[place]
+    except Exception:  # it would tell on its record
+        return None
+
+
 def _from_cells(name: str, cells: Any) -> pl.Series:
-    """Return a mapping's column; cells that have no common type become text, as pandas' objects do."""
+    """Return a mapping's column; cells that have no common type become text, as pandas' objects do.
+
+    A list has no type of its own: it is guessed from all cells, so that one odd record changes how others are
+    read. Where a private fit follows give arrays with a type, or a frame.
+    """
     try:
         column = pl.Series(name, cells, strict=False)
     except (UnicodeEncodeError, OverflowError, TypeError, pl.exceptions.PolarsError):
@@ -113,9 +163,9 @@ def _as_text(cell: Any) -> str | None:
     """Return a cell as text; None where it is no text that a file could hold."""
     if cell is None or isinstance(cell, bytes):
         return None
-    text = str(cell)
     try:
+        text = str(cell)
         text.encode()
-    except UnicodeEncodeError:
+    except Exception:  # whatever a cell's own conversion raises would tell on its record
         return None
     return text

@@ -19,18 +19,13 @@ import pyarrow as pa
 import pyarrow.parquet
 from numpy.typing import NDArray
 
-from dpsep.data.files import FOREIGN
+from dpsep.data.files import FOREIGN, sound
 from dpsep.data.frames import TableError
 from dpsep.data.large_table import LargeTable, Rows
 
 __all__ = ["ArrowFile", "ParquetFiles", "whole"]
 
 _VIEWS = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
-_TEXTS = {
-    pa.string(): pa.binary(),
-    pa.large_string(): pa.large_binary(),
-    pa.string_view(): pa.binary_view(),
-}
 _STRETCH = 2**16
 
 
@@ -187,7 +182,7 @@ def _taken(column: pa.Array, rows: NDArray[np.int64]) -> pa.Array:
     """Take rows out of a column of views, for which Arrow has no such function, a stretch at a time."""
     parts = []
     for block in np.unique(rows // _STRETCH):
-        part = _sound(column.slice(int(block) * _STRETCH, _STRETCH))
+        part = sound(column.slice(int(block) * _STRETCH, _STRETCH))
         inside = rows[rows // _STRETCH == block] - block * _STRETCH
         parts.append(part.cast(_VIEWS[column.type]).take(pa.array(inside)))
     return pa.concat_arrays(parts)
@@ -195,38 +190,8 @@ def _taken(column: pa.Array, rows: NDArray[np.int64]) -> pa.Array:
 
 def _joined(parts: list[pa.RecordBatch], fields: pa.Schema) -> pa.Table:
     """Join batches, with offsets, codes and text checked: polars takes them as they are, and crashes."""
-    tables = [
-        pa.table([_sound(column) for column in part.columns], names=part.schema.names) for part in parts
-    ]
+    tables = [pa.table([sound(column) for column in part.columns], names=part.schema.names) for part in parts]
     return pa.concat_tables(part if part.schema == fields else part.cast(fields) for part in tables)
-
-
-def _sound(column: pa.Array) -> pa.Array:
-    """Return a column that holds what its type says; a text that is none is missing, and no error.
-
-    An error would tell on the record that has it. Offsets and codes are the file's, and damage to them is.
-    """
-    try:
-        column.validate(full=True)
-        return column
-    except pa.ArrowInvalid:
-        kind = column.type
-        if isinstance(column, pa.DictionaryArray):
-            sound = pa.DictionaryArray.from_arrays(column.indices, _sound(column.dictionary))
-            sound.validate(full=True)
-            return sound
-        if kind not in _TEXTS:
-            raise
-        cells = column.cast(_TEXTS[kind]) if kind not in _VIEWS else column.view(_TEXTS[kind])
-        cells.validate(full=True)
-        return pa.array([_text(cell) for cell in cells.to_pylist()], kind)
-
-
-def _text(cell: bytes | None) -> str | None:
-    try:
-        return None if cell is None else cell.decode()
-    except UnicodeDecodeError:
-        return None
 
 
 def _plain(schema: pa.Schema) -> pa.Schema:

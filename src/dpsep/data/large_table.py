@@ -11,11 +11,10 @@ from collections.abc import Sequence
 from typing import Any, overload
 
 import numpy as np
-import polars as pl
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dpsep.data.frames import TableError, refuse_duplicates, unknown_column
+from dpsep.data.frames import TableError, from_arrow, refuse_duplicates, unknown_column
 
 __all__ = ["LargeColumn", "LargeColumns", "LargeTable", "Rows"]
 
@@ -46,6 +45,9 @@ class LargeTable(ABC):
     (True, (3, 1))
     """
 
+    whole = False
+    """Whether its rows are to be read all at once, because they fit into memory."""
+
     def __init__(self, label: str, schema: pa.Schema, rows: int, memory: int) -> None:
         refuse_duplicates(schema.names, label)
         self.label = label
@@ -73,6 +75,10 @@ class LargeTable(ABC):
             if name not in self.schema.names:
                 raise TableError(f"{self.label}: {unknown_column(name, self.names)}")
         return LargeColumn(self, columns) if isinstance(columns, str) else LargeColumns(self, list(columns))
+
+    def rows(self, numbers: NDArray[np.int64]) -> "LargeTable":
+        """Return these rows of a table that is read whole, as one."""
+        return _Some(self, numbers)
 
     def drop(self, *names: str) -> "LargeColumns":
         """Return all columns but these."""
@@ -110,6 +116,20 @@ class LargeTable(ABC):
         return int(np.clip(self.memory // 8 // (8 * max(columns, 1)), 256, 2**17))
 
 
+class _Some(LargeTable):
+    """Some rows of a table that is read whole."""
+
+    whole = True
+
+    def __init__(self, table: LargeTable, numbers: NDArray[np.int64]) -> None:
+        super().__init__(table.label, table.schema, len(numbers), table.memory)
+        self._table, self._numbers = table, numbers
+
+    def read(self, rows: Rows, columns: Sequence[str]) -> pa.Table:
+        """Read rows of columns."""
+        return self._table.read(self._numbers[rows], columns)
+
+
 class LargeColumns:
     """Several columns of a large table, as X of a fit."""
 
@@ -126,7 +146,7 @@ class LargeColumns:
     def types(self) -> list[tuple[str, Any]]:
         """Names and types, in polars' terms."""
         empty = pa.schema([self.table.schema.field(name) for name in self.column_names]).empty_table()
-        return list(pl.DataFrame(pl.from_arrow(empty)).schema.items())
+        return list(from_arrow(empty).schema.items())
 
     def read(self, rows: Rows) -> pa.Table:
         """Read rows."""

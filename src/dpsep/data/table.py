@@ -25,7 +25,14 @@ from numpy.typing import NDArray
 from dpsep.data.check import Finding, check_table, render_findings
 from dpsep.data.declare import Schema
 from dpsep.data.files import FORMATS, Source, find_source, read_stored, stored_types
-from dpsep.data.frames import TableError, as_frame, is_pandas, refuse_duplicates, unknown_column
+from dpsep.data.frames import (
+    TableError,
+    as_frame,
+    from_arrow,
+    is_pandas,
+    refuse_duplicates,
+    unknown_column,
+)
 from dpsep.data.large import LargeColumns
 from dpsep.data.text import csv_layout, read_csv
 
@@ -39,6 +46,7 @@ __all__ = [
     "read_structure",
     "read_table",
     "render_findings",
+    "settled_format",
 ]
 
 
@@ -114,6 +122,11 @@ def read_structure(source: str | Path | IO[bytes] | Source, format: str | None =
     return stored_types(given, kind)
 
 
+def settled_format(source: Source, format: str | None) -> str:
+    """Return the format asked for, or the one that a source seems to have."""
+    return _settled(source, format)[1]
+
+
 def _settled(source: str | Path | IO[bytes] | Source, format: str | None) -> tuple[Source, str]:
     if format is not None and (not isinstance(format, str) or format not in ("csv", "parquet", "arrow")):
         raise TableError(f"there is no table format {format!r}; allowed are csv, parquet and arrow")
@@ -146,7 +159,7 @@ def check_types(X: Any) -> None:
         _refuse_types(X.types)
     elif isinstance(X, pa.Table):
         refuse_duplicates(X.column_names, "X")
-        empty = pl.DataFrame(pl.from_arrow(X.schema.empty_table()))
+        empty = from_arrow(X.schema.empty_table())
         _refuse_types(list(zip(empty.columns, empty.dtypes, strict=True)))
     elif isinstance(X, pl.DataFrame):
         _refuse_types(list(zip(X.columns, X.dtypes, strict=True)))
@@ -194,6 +207,8 @@ def as_matrix(X: Any) -> tuple[NDArray[np.float64], list[str] | None]:
         series = [X.iloc[:, place] for place in range(len(names))]
         text = all(isinstance(name, str) for name in X.columns)
         return _frame_matrix(series, len(X)), names if text else None
+    if isinstance(X, np.ma.MaskedArray):
+        X = np.ma.filled(X.astype(object), np.nan)
     typed = hasattr(X, "dtype") or hasattr(X, "__array__")
     array = np.asarray(X) if typed else _rows_of_lists(X)
     if array.ndim != 2:

@@ -1,11 +1,18 @@
 """CSV text as columns, block by block, so that a file larger than the memory it becomes can be read.
 
-A file is gone through once to see that it is text (UTF-8, quotes that close) and once to take its cells:
-number columns become doubles at once, text stays text. Where no schema says which are numbers, one more pass
-finds the narrowest type that holds all of a column's cells.
+Number columns become doubles at once, text stays text. Where no schema says which are numbers, one more pass
+finds the narrowest type that holds all of a column's cells. There are two ways to read:
 
-**Privacy.** Errors name lines, counts and columns and never repeat a cell. With declared kinds no type
-depends on a value.
+- *whole*: a file is gone through once to see that it is text (UTF-8, quotes that close), and one that is
+  damaged is refused. A quoted cell may go over several lines.
+- *line by line*: behind the header every line is a record, whatever is in it. One that is damaged (another
+  number of cells, quotes that do not close in it, a NUL) has no usable cell; bytes that are not UTF-8 spoil
+  the cell they are in. So what becomes of a record depends on its own line, and no line is an error.
+
+**Privacy.** A private fit reads line by line: the number of lines is public, and nothing but a record's own
+row depends on what is in its line. Errors of the other way name lines, counts and columns and never repeat a
+cell; they are for tables that are not private, and for `dpsep check`. With declared kinds no type depends on
+a value; guessed types do, in either way.
 """
 
 import codecs
@@ -13,6 +20,7 @@ import io
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import IO, Any, NamedTuple
 
 import numpy as np
@@ -24,10 +32,12 @@ from dpsep.data.cells import missing_cells
 from dpsep.data.declare import NA, Schema
 from dpsep.data.frames import TableError, refuse_duplicates
 
-__all__ = ["Layout", "csv_layout", "read_csv"]
+__all__ = ["Layout", "Lines", "count_lines", "csv_layout", "guess_types", "read_csv", "read_lines"]
 
 BLOCK = 2**24
-"""Bytes that are read and parsed at a time; also the most that one row can have."""
+"""Bytes that are read and parsed at a time."""
+LONGEST_LINE = 2**22
+"""Bytes that a record's line may have; a longer one is damaged, and its cells are none."""
 MARKS = {
     codecs.BOM_UTF16_LE: "UTF-16",
     codecs.BOM_UTF16_BE: "UTF-16",
@@ -50,11 +60,22 @@ Open = Callable[[], IO[bytes]]
 
 
 class Layout(NamedTuple):
-    """How a file is laid out: its separator, and its columns' names as they stand and without spaces."""
+    """How a file is laid out.
+
+    Attributes
+    ----------
+    separator
+        Of cells.
+    raw, names
+        The columns' names as they stand, and without spaces.
+    start
+        Bytes before the first record.
+    """
 
     separator: str
     raw: list[str]
     names: list[str]
+    start: int = 0
 
 
 def csv_layout(opened: Open, label: str) -> Layout:
@@ -73,6 +94,8 @@ def csv_layout(opened: Open, label: str) -> Layout:
         raise TableError(f"{label} {NO_TEXT}")
     if ended is None:  # pyarrow takes a header that nothing ends for no table at all
         raise TableError(f"{label} has a header but no rows")
+    if ended.group() == b"\r":
+        raise TableError(f"{label} has lines that end in a carriage return alone; save it with line feeds")
     separator = next((mark for mark in ",\t;" if mark.encode() in line), ",")
     lead = len(whole) - len(start)
     header = _header(whole, lead, label)
@@ -86,7 +109,7 @@ def csv_layout(opened: Open, label: str) -> Layout:
     names = [name.strip() for name in raw]
     _refuse_nameless([name.encode() for name in names], label)
     refuse_duplicates(names, label)
-    return Layout(separator, raw, names)
+    return Layout(separator, raw, names, len(header))
 
 
 def _refuse_nameless(names: list[bytes], label: str) -> None:
@@ -113,7 +136,7 @@ def _header(text: bytes, start: int, label: str) -> bytes:
 def read_csv(
     opened: Open, label: str, layout: Layout, wanted: Sequence[str], schema: Schema | None
 ) -> pl.DataFrame:
-    """Read CSV text.
+    """Read CSV text whole; what is damaged is refused.
 
     Parameters
     ----------
@@ -129,22 +152,77 @@ def read_csv(
         The declared kinds; without one types are guessed from all cells.
     """
     _check_text(opened, label, layout.separator)
+    taken = _taken(layout, wanted)
+    blocks = partial(_blocks, opened, label, layout, taken)
+    types = _guess(blocks(), taken) if schema is None else declared_types(schema, taken)
+    return _framed(blocks(), taken, types, NA if schema is None else schema.na).select(wanted)
+
+
+class Lines(NamedTuple):
+    """A table read line by line, and the numbers of the lines that were damaged, the header's being 1."""
+
+    frame: pl.DataFrame
+    damaged: list[int]
+
+
+def read_lines(opened: Open, layout: Layout, types: Mapping[str, Any], na: Sequence[str] = NA) -> Lines:
+    """Read CSV text line by line: no line is an error, and none changes what becomes of another.
+
+    Parameters
+    ----------
+    opened, layout
+        As of `read_csv`.
+    types
+        Columns to take, and what they are read as (`declared_types`).
+    na
+        Texts that stand for a missing cell.
+    """
+    taken = _taken(layout, list(types))
+    damaged: list[int] = []
+    frame = _framed(_line_blocks(opened, layout, taken, damaged), taken, types, na)
+    return Lines(frame.select(list(types)), damaged)
+
+
+def guess_types(opened: Open, layout: Layout, wanted: Sequence[str]) -> Mapping[str, Any]:
+    """Find the narrowest type of each column that holds all cells of lines that are not damaged."""
+    taken = _taken(layout, wanted)
+    return _guess(_line_blocks(opened, layout, taken, []), taken)
+
+
+def declared_types(schema: Schema, names: Sequence[str]) -> dict[str, Any]:
+    """Types that columns are read as: doubles, or text, by their declared kinds.
+
+    A rule for missing cells needs to see them, so such a column stays text until it is encoded.
+    """
+    numbers = {
+        column.name for column in schema.columns if column.kind == "number" and column.missing == "drop"
+    }
+    return {name: pl.Float64 if name in numbers else pl.String for name in names}
+
+
+def count_lines(opened: Open, layout: Layout) -> int:
+    """Count the lines behind the header, whatever is in them."""
+    count, last = 0, b"\n"
+    with opened() as file:
+        file.read(layout.start)
+        while block := file.read(BLOCK):
+            count += block.count(b"\n")
+            last = block[-1:]
+    return count + (last != b"\n")
+
+
+def _taken(layout: Layout, wanted: Sequence[str]) -> list[str]:
     asked = set(wanted)
-    taken = [name for name in layout.names if name in asked]
-    if schema is None:
-        types = _guess(opened, label, layout, taken)
-    else:
-        # A rule for missing cells needs to see them, so such a column stays text until it is encoded.
-        numbers = {
-            column.name for column in schema.columns if column.kind == "number" and column.missing == "drop"
-        }
-        types = {name: pl.Float64 if name in numbers else pl.String for name in taken}
-    na = NA if schema is None else schema.na
+    return [name for name in layout.names if name in asked]
+
+
+def _framed(
+    blocks: Iterator[list[pl.Series]], taken: Sequence[str], types: Mapping[str, Any], na: Sequence[str]
+) -> pl.DataFrame:
     parts = [
-        pl.DataFrame([_converted(series, types[series.name], na) for series in block])
-        for block in _blocks(opened, label, layout, taken)
+        pl.DataFrame([_converted(series, types[series.name], na) for series in block]) for block in blocks
     ]
-    return pl.concat([pl.DataFrame(schema=types), *parts], rechunk=False).select(wanted)
+    return pl.concat([pl.DataFrame(schema={name: types[name] for name in taken}), *parts], rechunk=False)
 
 
 def _check_text(opened: Open, label: str, separator: str) -> None:
@@ -250,10 +328,72 @@ def _blocks(opened: Open, label: str, layout: Layout, taken: Sequence[str]) -> I
         )
 
 
-def _guess(opened: Open, label: str, layout: Layout, taken: Sequence[str]) -> Mapping[str, Any]:
+def _line_blocks(
+    opened: Open, layout: Layout, taken: Sequence[str], damaged: list[int]
+) -> Iterator[list[pl.Series]]:
+    """Give the taken columns as text, block by block, one row a line; note the numbers of damaged lines."""
+    separator, width = layout.separator.encode(), len(layout.raw)
+    cell = rb'(?:"[^"]*(?:""[^"]*)*"|[^"%s]*)' % re.escape(separator)
+    whole = re.compile(rb"%s(?:%s%s){%d}" % (cell, re.escape(separator), cell, width - 1))
+    # Quotes make an empty cell of a table with one column a line that is not empty.
+    nothing = separator * (width - 1) or b'""'
+    names = [f"c{place}" for place in range(width)]
+    places = [layout.names.index(name) for name in taken] or [0]
+    convert = pyarrow.csv.ConvertOptions(
+        column_types=dict.fromkeys(names, pa.string()),
+        strings_can_be_null=True,
+        null_values=[""],
+        include_columns=[names[place] for place in places],
+    )
+    parsing = pyarrow.csv.ParseOptions(delimiter=layout.separator, ignore_empty_lines=False)
+    number = 1
+    for lines in _lines(opened, layout):
+        for place, line in enumerate(lines):
+            # A line without quotes is whole if it has as many separators as the header.
+            good = len(line) <= LONGEST_LINE and (
+                whole.fullmatch(line) if b'"' in line else line.count(separator) == width - 1
+            )
+            if not good or b"\0" in line or b"\r" in line or (width == 1 and not line):
+                lines[place] = nothing
+                if line or width > 1:
+                    damaged.append(number + place + 1)
+        number += len(lines)
+        # pyarrow takes a mark of byte order from the beginning: ours, and not one in a record's first cell.
+        text = codecs.BOM_UTF8 + _as_utf8(b"\n".join(lines) + b"\n")
+        reading = pyarrow.csv.ReadOptions(use_threads=False, block_size=len(text) + 1, column_names=names)
+        found = pyarrow.csv.read_csv(io.BytesIO(text), reading, parsing, convert)
+        assert found.num_rows == len(lines)
+        columns = zip(taken, found.columns, strict=False)
+        yield [pl.Series(name, pl.from_arrow(cells), dtype=pl.String) for name, cells in columns]
+
+
+def _lines(opened: Open, layout: Layout) -> Iterator[list[bytes]]:
+    """The lines behind the header, many at a time, without what ends them."""
+    with opened() as file:
+        file.read(layout.start)
+        rest = b""
+        while block := file.read(BLOCK):
+            *lines, rest = (rest + block).split(b"\n")
+            rest = rest[: LONGEST_LINE + 1]  # as much as tells that it is too long
+            if lines:
+                yield [line.removesuffix(b"\r") for line in lines]
+        if rest:
+            yield [rest.removesuffix(b"\r")]
+
+
+def _as_utf8(text: bytes) -> bytes:
+    """Text in which bytes that are not UTF-8 are replaced, so that their cells are none that was declared."""
+    try:
+        text.decode("utf-8")
+    except UnicodeDecodeError:
+        return text.decode("utf-8", "replace").encode("utf-8")
+    return text
+
+
+def _guess(blocks: Iterator[list[pl.Series]], taken: Sequence[str]) -> Mapping[str, Any]:
     """Find the narrowest type that holds every cell of each column."""
     types: dict[str, Any] = dict.fromkeys(taken, pl.Int64)
-    for block in _blocks(opened, label, layout, taken):
+    for block in blocks:
         for series in block:
             while types[series.name] != pl.String:
                 there = len(series) - int(missing_cells(series, None, NA).sum())

@@ -151,7 +151,7 @@ class LinearWeights(LinearDraws):
         on_step
             Called with the number of releases made and their total, for progress bars.
         """
-        shape = structure_of(X, y)
+        shape = structure_of(X, y, private=self.private)
         self._check_parameters()
         leaks = self._collect_leaks(lambda: self._warn_of_leaks(shape, y))
         task = self._task(shape)

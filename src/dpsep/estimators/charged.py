@@ -1,11 +1,12 @@
 r"""A run from charge to end: the order of things that every private fit shares.
 
-Charge, write down that the run has begun, read, and tell the ledger how it ended. A run that died is resumed
-from its checkpoint: released vectors and their number, nothing else, from which the state is computed again.
-The release that may have been under way when it died was perhaps made and not kept: it is charged once more,
-as one release more of the same mechanism, before anything is read.
+Rehearse without a record, charge, write down that the run has begun, read, and tell the ledger how it ended.
+A run that died is resumed from its checkpoint: released vectors and their number, nothing else, from which
+the state is computed again. The release that may have been under way when it died was perhaps made and not
+kept: it is charged once more, as one release more of the same mechanism, before anything is read.
 
-**Privacy.** *Charge before touch:* ``work`` is called after the charge is durable, and only ``work`` reads.
+**Privacy.** *Charge before touch:* ``work`` gets records after the charge is durable, and only ``work``
+reads; before it, it is gone through without records, to prove every program that it will run.
 The last part of a schedule is the fit, whose releases are kept one by one; the parts before it are kept
 whole, by name, and a run that died within one of them cannot be resumed: its charge stands.
 The proof is in docs/proofs/index.md.
@@ -15,6 +16,7 @@ import hashlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -24,11 +26,13 @@ from dpsep.estimators.resume import SavedRun
 from dpsep.privacy import hosts
 from dpsep.privacy import scaling as private_scaling
 from dpsep.privacy.checkpoint import Checkpoint, CheckpointError
-from dpsep.privacy.gate import Records
+from dpsep.privacy.gate import Gate, Records, make_gate
+from dpsep.privacy.grid import Block, Contribution
 from dpsep.privacy.ledger import Ledger
 from dpsep.privacy.mechanism import Schedule
 from dpsep.privacy.noise import SeededStream, WordStream
 from dpsep.privacy.permit import Permit, authorise, authorise_again, describe
+from dpsep.privacy.rehearsal import rehearse
 from dpsep.privacy.scaling import Scaling
 
 Result = TypeVar("Result")
@@ -47,12 +51,20 @@ class Run(NamedTuple):
         Seeded source of noise for experiments; None for a secure one.
     saved
         Where releases are kept.
+    records
+        Reads the table's arrays.
     """
 
     permit: Permit
     schedule: Schedule
     stream: WordStream | None
     saved: SavedRun
+    records: Callable[[], Records]
+
+    def gate(self, part: int, records: Records, blocks: Sequence[Block], contribution: Contribution) -> Gate:
+        """Return the gate to records for one part of the schedule."""
+        mechanism = self.schedule.parts[part]
+        return make_gate(records, mechanism, blocks, contribution, self.permit, stream=self.stream)
 
 
 class Spend(NamedTuple):
@@ -86,6 +98,8 @@ class Spend(NamedTuple):
 
 def charged_run(
     work: Callable[[Run], tuple[Result, str]],
+    records: Callable[[], Records],
+    shapes: Sequence[tuple[int, ...]],
     schedule: Schedule,
     delta: float,
     fingerprint: str,
@@ -96,12 +110,14 @@ def charged_run(
     early: Sequence[str] = (),
     unit: str = "record",
 ) -> tuple[Result, Spend]:
-    """Charge a schedule, do the work, and return its result and what it cost.
+    """Rehearse, charge a schedule, do the work, and return its result and what it cost.
 
     Parameters
     ----------
     work
         Reads records through gates; returns the result, and in words where the columns' scaling comes from.
+    records, shapes
+        Reads the table's arrays, and their shapes, which are public.
     schedule, delta
         What is charged for.
     fingerprint
@@ -115,6 +131,7 @@ def charged_run(
     """
     stream = None if seed is None else SeededStream(seed)
     with SavedRun(checkpoint, fingerprint, ledger) as saved:
+        rehearse(work, schedule, shapes, SavedRun(None, fingerprint))
         if saved.run is None:
             permit = authorise(ledger, schedule, delta, unit=unit)
             saved.begin(permit.run, secure=stream is None)
@@ -122,7 +139,7 @@ def charged_run(
             permit = _again(saved, schedule, delta, ledger, early, unit, secure=stream is None)
         saved.permit = permit
         try:
-            result, source = work(Run(permit, permit.schedule, stream, saved))
+            result, source = work(Run(permit, permit.schedule, stream, saved, records))
         except BaseException as error:
             if ledger is not None:
                 ledger.finish(permit.run, "failed")
@@ -140,7 +157,7 @@ def private_scaling_of(wanted: Records, run: Run) -> Scaling:
     kept = run.saved.early("scaling")
     if kept is not None:
         return Scaling(*kept)
-    found = private_scaling.estimate(wanted, run.schedule.parts[0], run.permit, run.stream)
+    found = private_scaling.estimate(wanted, run.schedule.parts[0], partial(run.gate, 0))
     run.saved.keep_early("scaling", np.stack(found))
     return found
 

@@ -36,6 +36,8 @@ from dpsep.estimators.structure import (
 )
 from dpsep.models.custom import CustomModel, Linear, Place, Record, arrange, check_pure, weight_names
 from dpsep.privacy.gate import Records
+from dpsep.privacy.isolation import compiler
+from dpsep.privacy.leaks import untested_compiler, warn_leak
 from dpsep.privacy.mechanism import Relation
 from dpsep.privacy.scaling import Scaling
 
@@ -177,7 +179,11 @@ class BayesianModel(CustomPredictions):
             Called with the number of releases made and their total, for progress bars.
         """
         without = y is None and self.classes is None
-        shape = structure_of_table(X) if without else structure_of(X, y)
+        shape = (
+            structure_of_table(X, private=self.private)
+            if without
+            else structure_of(X, y, private=self.private)
+        )
         self._check_privacy()
         leaks = self._collect_leaks(lambda: self._warn_of_leaks(shape, y))
         model = self._model(shape)
@@ -210,6 +216,9 @@ class BayesianModel(CustomPredictions):
                 check_numbers(y)
             self._warn_of_container(y)
         self._warn_of_settings(shape)
+        backend, version, tested = compiler()
+        if self.private and not tested:
+            warn_leak(untested_compiler(backend, version), strict=self.strict)
         if self.classes is not None:
             self.classes_ = declared_labels(self.classes)
         elif hasattr(self, "classes_"):
@@ -218,7 +227,8 @@ class BayesianModel(CustomPredictions):
     def _model(self, shape: Structure) -> CustomModel:
         if self.log_likelihood is None:
             raise ValueError("log_likelihood is missing: give a function of (params, record) in JAX.")
-        model = CustomModel(self.log_likelihood, arrange(self.links, self.prior, *shape[1:])[0])
+        layout = arrange(self.links, self.prior, shape.features, shape.names)[0]
+        model = CustomModel(self.log_likelihood, layout)
         if model.dimension > MOST_WEIGHTS:
             raise ValueError(
                 f"the model has {model.dimension} weights; at most {MOST_WEIGHTS} can be fitted."
@@ -231,7 +241,7 @@ class BayesianModel(CustomPredictions):
 
     def _task(self, shape: Structure, model: CustomModel) -> LinkedTask:
         check_pure(model, shape.features)
-        layout, mean, sd = arrange(self.links, self.prior, *shape[1:])
+        layout, mean, sd = arrange(self.links, self.prior, shape.features, shape.names)
         return LinkedTask(
             model=model,
             records=shape.records,

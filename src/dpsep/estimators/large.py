@@ -86,8 +86,12 @@ class TableRows:
         }
         return [made[part]() for part in parts]
 
-    def parts(self) -> tuple[Part, Part]:
-        """Return handles of the features and of the target."""
+    def parts(self) -> tuple[Any, Any]:
+        """Return features and target: handles of them, or arrays of a table that is to be read whole."""
+        if self._table.whole:
+            wanted = [0] * bool(self._features) + [1] * (self._target is not None)
+            found = dict(zip(wanted, self._converted(slice(None), wanted), strict=True))
+            return found.get(0), found.get(1)
         return Part(self, 0, (len(self), len(self._features))), Part(self, 1, (len(self),))
 
 
@@ -109,7 +113,8 @@ def records_of(X: Any, y: Any = None, code: Code | None = None) -> Records:
     y = _one_column(y)
     if isinstance(X, LargeColumns) and isinstance(y, LargeColumn) and X.table is y.table:
         return TableRows(X.table, X.column_names, y.name, code).parts()
-    return _features(X), TableRows(y.table, (), y.name, code).parts()[1] if is_large(y) else code(y)
+    target = TableRows(y.table, (), y.name, code).parts()[1] if isinstance(y, LargeColumn) else code(y)
+    return _features(X), target
 
 
 def whole_records(what: str, X: Any, y: Any = None, code: Code | None = None) -> Records:
@@ -121,10 +126,7 @@ def whole_records(what: str, X: Any, y: Any = None, code: Code | None = None) ->
         The fit that needs them all at once, as the message calls it.
     """
     refuse_large(what, X, y)
-    if y is None:
-        return (as_matrix(X)[0],)
-    assert code is not None
-    return as_matrix(X)[0], code(y)
+    return tuple(np.asarray(array[:], np.float64) for array in records_of(X, y, code))
 
 
 def refuse_large(what: str, *arrays: Any) -> None:
@@ -137,8 +139,8 @@ def refuse_large(what: str, *arrays: Any) -> None:
 
 
 def is_large(array: Any) -> bool:
-    """Say whether an X or a y is a part of a large table."""
-    return isinstance(array, LargeColumns | LargeColumn)
+    """Say whether an X or a y is a part of a table that is read as it goes."""
+    return isinstance(array, LargeColumns | LargeColumn) and not array.table.whole
 
 
 def pieces(array: Any) -> Iterator[Array]:
@@ -190,7 +192,7 @@ def by_pieces(function: Callable[..., Any], X: Any, *rest: Array) -> Any:
 def coded(y: Any, code: Code) -> Array:
     """Return a target as doubles; of a large table read in pieces."""
     y = _one_column(y)
-    if not is_large(y):
+    if not isinstance(y, LargeColumn):
         return code(y)
     return np.concatenate([np.empty(0), *pieces(TableRows(y.table, (), y.name, code).parts()[1])])
 

@@ -28,7 +28,7 @@ from dpsep.models.frozen import FrozenContribution, freeze
 from dpsep.models.glm import Columns
 from dpsep.models.linked import LinkedModel, Units, log_joint
 from dpsep.privacy.checkpoint import Checkpoint
-from dpsep.privacy.gate import Gate, Records, check_blocks
+from dpsep.privacy.gate import Records
 from dpsep.privacy.grid import Block
 from dpsep.privacy.ledger import Ledger
 from dpsep.privacy.mechanism import Relation
@@ -142,21 +142,20 @@ def fit_private(
     on_step: Callable[[int, int], None] | None = None,
 ) -> tuple[LinkedResult, Spend]:
     """Charge, then fit; nothing is read before the charge is durable."""
-    contribution = _frozen(task, private=True)
+    contribution = _frozen(task)
     schedule, chosen = design_schedule(task, epsilon, delta, relation, sampling)
     blocks = _blocks(task, chosen)
-    check_blocks(schedule.parts[-1], blocks)
     warn_if_weak(chosen, schedule.parts[-1], task.dimension, task.unit)
 
     def work(run: Run) -> tuple[LinkedResult, str]:
-        arrays = records()
+        arrays = run.records()
         features, outcome, source = released(
             task.feature_scaling, task.outcome_scaling, task.scaling_records(arrays), run
         )
         if task.keep_zero:
             features, outcome = through_zero(features), through_zero(outcome)
         settings = _settings(task, features, outcome, chosen.warmup)
-        gate = Gate(arrays, run.schedule.parts[-1], blocks, contribution, run.permit, stream=run.stream)
+        gate = run.gate(-1, arrays, blocks, contribution)
         watch = None
         if task.table is not None:
             watch = watch_stable(run.saved.path, settings, task.table(features, outcome))
@@ -165,6 +164,8 @@ def fit_private(
 
     return charged_run(
         work,
+        records,
+        [(task.records, *shape) for shape in task.shapes],
         schedule,
         delta,
         fingerprint_of(schedule, delta, _public(task, contribution.digest)),
@@ -182,7 +183,7 @@ def fit_open(task: LinkedTask, records: Records, method: str, seed: int | None) 
     settings = _settings(task, features, outcome, 0)
     fixed = None
     if method in ("sep", "nuts"):
-        gate = OpenGate(records, _blocks(task, _open_plan(task)), _frozen(task, private=False))
+        gate = OpenGate(records, _blocks(task, _open_plan(task)), _frozen(task))
         fixed = _result(settings, linked.run(gate, settings, task.steps or 200, 1e-8))
         if method == "sep":
             return fixed
@@ -287,8 +288,8 @@ def _result(settings: stable.Settings, state: stable.State) -> LinkedResult:
     return LinkedResult(state.mean, covariance, extra, settings.features, settings.outcome, state.step)
 
 
-def _frozen(task: LinkedTask, *, private: bool) -> FrozenContribution:
-    return freeze(task.model, task.shapes[0][-1], task.shapes, private=private)
+def _frozen(task: LinkedTask) -> FrozenContribution:
+    return freeze(task.model, task.shapes[0][-1], task.shapes)
 
 
 def _public(task: LinkedTask, program: str) -> Any:

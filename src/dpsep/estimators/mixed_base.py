@@ -10,9 +10,9 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsep.data import as_matrix
 from dpsep.estimators import linked_run, mixed_records
 from dpsep.estimators.charged import Spend
+from dpsep.estimators.large import records_of
 from dpsep.estimators.mixed_groups import Components, group_task, noise_gamma, slots, split
 from dpsep.estimators.mixed_predict import Groups
 from dpsep.estimators.mixed_records import GroupedTask
@@ -135,7 +135,7 @@ class MixedEstimator(MixedStructure):
             check_cells(X)
 
         def records() -> Records:
-            matrix, target = as_matrix(X)[0], self._target(y)
+            matrix, target = records_of(X, y, self._target)
             if not self.private:
                 self._check_records(matrix, target)
             codes = self._codes(groups, len(matrix))

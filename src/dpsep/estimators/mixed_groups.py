@@ -9,6 +9,8 @@ The proof is in docs/proofs/groups.md.
 
 from typing import NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
@@ -155,7 +157,8 @@ def split(result: LinkedResult, effects: Effects) -> tuple[tuple[Array, Array, A
     fixed, end = effects.fixed, effects.fixed + effects.random
     own = [*range(fixed, end), *range(fixed + effects.components, len(result.mean))]
     chosen = np.ix_(own, own)
-    root = np.asarray(effects.root(result.mean[fixed : fixed + effects.components]))  # pyright: ignore[reportArgumentType]
+    with jax.enable_x64(True):
+        root = np.asarray(effects.root(jnp.asarray(result.mean[fixed : fixed + effects.components])))
     total = root @ root.T
     sd = np.sqrt(np.diagonal(total))
     components = Components(

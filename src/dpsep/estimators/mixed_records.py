@@ -30,7 +30,7 @@ from dpsep.inference.variances import Known, Prior, Spread
 from dpsep.models.glm import Columns
 from dpsep.models.mixed import Effects, GroupedContribution
 from dpsep.privacy.checkpoint import Checkpoint
-from dpsep.privacy.gate import Gate, Records, check_blocks
+from dpsep.privacy.gate import Records
 from dpsep.privacy.ledger import Ledger
 from dpsep.privacy.mechanism import Relation
 from dpsep.privacy.open_gate import OpenGate
@@ -105,16 +105,14 @@ def fit_private(
     task = grouped.task
     schedule, chosen = design_schedule(task, epsilon, delta, relation, sampling)
     blocks, contribution = blocks_of(task, chosen), _contribution(grouped)
-    check_blocks(schedule.parts[-1], blocks)
     warn_if_weak(chosen, schedule.parts[-1], task.dimension)
 
     def work(run: Run) -> tuple[GroupedResult, str]:
-        arrays = records()
+        arrays = run.records()
         features, outcome, source = released(task.feature_scaling, task.outcome_scaling, arrays[:2], run)
         if not grouped.effects.intercept:
             features, outcome = through_zero(features), through_zero(outcome)
-        gate = Gate(arrays, run.schedule.parts[-1], blocks, contribution, run.permit, stream=run.stream)
-        kept = KeptGate(gate, run.saved, on_step)
+        kept = KeptGate(run.gate(-1, arrays, blocks, contribution), run.saved, on_step)
         table = table_map(features, outcome, intercept=grouped.effects.intercept)
         watch = partial(run.saved.path.estimate, _of_effects(table, grouped))
         return _run(kept, grouped, features, outcome, chosen.steps, chosen.warmup, watch), source
@@ -128,6 +126,8 @@ def fit_private(
     }
     return charged_run(
         work,
+        records,
+        ((task.records, grouped.effects.features), (task.records,), (task.records,)),
         schedule,
         delta,
         fingerprint_of(schedule, delta, public),

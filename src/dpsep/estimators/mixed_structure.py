@@ -9,16 +9,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsep.data.large import LargeColumn
 from dpsep.estimators.large import refuse_large
 from dpsep.estimators.mixed_predict import Groups, MixedPredictions, slope_columns
 from dpsep.estimators.structure import (
     Structure,
     declared_labels,
     places,
-    shape_of,
     structure_of,
     structure_of_groups,
     table_shape,
+    target_shape,
 )
 from dpsep.models.mixed import MOST_RANDOM, Effects
 
@@ -62,15 +63,11 @@ class MixedStructure(MixedPredictions):
     def _structure(self, X: Any, y: Any, groups: Groups) -> Structure:
         """Return the table's shape, with units as records, and settle the groups."""
         refuse_large("a mixed model, which gathers the rows of each group,", X, y, groups)
-        shape = structure_of(X, y) if self.unit == "record" else structure_of_groups(X, y)
+        read = structure_of if self.unit == "record" else structure_of_groups
+        shape = read(X, y, private=self.private)
         rows = table_shape(X)[0]
         if groups is not None and _length(groups) != rows:
             raise ValueError("groups and X differ in their number of rows; groups must hold one label a row.")
-        if self.private and self.unit == "group" and isinstance(X, list | tuple):
-            raise ValueError(
-                "with unit='group' X must be an array or a frame: a list has no columns but those of its "
-                "first row, which belongs to one group."
-            )
         self.groups_ = self._labels(groups, rows)
         if self.unit == "record":
             return shape
@@ -105,6 +102,8 @@ class MixedStructure(MixedPredictions):
     def _codes(self, groups: Groups, rows: int) -> Array:
         if groups is None:
             return np.zeros(rows) if self.unit == "record" else np.arange(rows, dtype=np.float64)
+        if isinstance(groups, LargeColumn):
+            groups = groups.read(slice(None))
         return places(groups, self.groups_)
 
     def _effects(self, shape: Structure) -> Effects:
@@ -133,7 +132,5 @@ class MixedStructure(MixedPredictions):
 
 def _length(groups: Groups) -> int:
     """Number of labels; of a list without a look at its cells."""
-    if isinstance(groups, list | tuple):
-        return len(groups)
-    shape = shape_of(groups)
+    shape = target_shape(groups, private=True)
     return shape[0] if shape[1:] in ((), (1,)) else -1

@@ -155,7 +155,7 @@ class GaussianMixture(DensityMixin, MixtureDraws):
             Called with the number of releases made and their total, for progress bars.
         """
         del y
-        shape = structure_of_table(X)
+        shape = structure_of_table(X, private=self.private)
         self._check_privacy()
         task = task_of(self, shape)
         leaks = self._collect_leaks(lambda: self._warn_of_settings(shape))

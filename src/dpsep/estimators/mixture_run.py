@@ -35,7 +35,7 @@ from dpsep.models.components import (
 from dpsep.models.glm import Columns
 from dpsep.models.sketch import Sketch, draw_frequencies
 from dpsep.privacy.checkpoint import Checkpoint
-from dpsep.privacy.gate import Gate, Records, check_blocks
+from dpsep.privacy.gate import Records
 from dpsep.privacy.grid import Block
 from dpsep.privacy.ledger import Ledger
 from dpsep.privacy.mechanism import Relation, Schedule
@@ -151,11 +151,9 @@ def fit_private(
         task.clip or 1.0,
     )
     contribution = CONTRIBUTIONS[task.method](task.variances)
-    check_blocks(schedule.parts[-2], [sketch.block(frequency_count(task))])
-    check_blocks(schedule.parts[-1], blocks)
 
     def work(run: Run) -> tuple[Result, str]:
-        arrays = records()
+        arrays = run.records()
         scaling, source = task.scaling, "declared bounds or priors"
         if scaling is None:
             found = private_scaling_of(arrays, run)
@@ -165,7 +163,7 @@ def fit_private(
                 scaling = scaling._replace(scale=np.clip(scaling.scale, task.noise / 1e3, task.noise / 1e-4))
         settings = settings_of(task, scaling)
         start, spread = _private_start(task, settings, arrays, run)
-        gate = Gate(arrays, run.schedule.parts[-1], blocks, contribution, run.permit, stream=run.stream)
+        gate = run.gate(-1, arrays, blocks, contribution)
         kept = KeptGate(gate, run.saved, on_step)
         watch = partial(_note, run.saved.path, settings)
         state = components.run(kept, settings, start, task.steps or STEPS, watch=watch)
@@ -178,6 +176,8 @@ def fit_private(
     names = ("sketch",) if task.scaling is not None else ("scaling", "sketch")
     return charged_run(
         work,
+        records,
+        ((task.records, task.features),),
         schedule,
         delta,
         _fingerprint(task, schedule, delta),
@@ -262,7 +262,7 @@ def _private_start(
     block = sketch.block(len(frequencies))
     total = run.saved.early("sketch")
     if total is None:
-        gate = Gate(records, mechanism, [block], Sketch(), run.permit, stream=run.stream)
+        gate = run.gate(-2, records, [block], Sketch())
         total = gate.release((columns, frequencies))["sketch"]
         run.saved.keep_early("sketch", total)
     noise = mechanism.sigma * block.clip / task.records

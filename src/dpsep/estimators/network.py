@@ -150,7 +150,7 @@ class NetworkEstimator(NetworkDraws):
         on_step
             Called with the number of releases made and their total, for progress bars.
         """
-        shape = structure_of(X, y)
+        shape = structure_of(X, y, private=self.private)
         self._check_privacy()
         leaks = self._collect_leaks(lambda: self._warn_of_leaks(shape, y))
         task = task_of(self, shape, self._outcome)

@@ -37,7 +37,7 @@ from dpsep.inference.summed import Summed
 from dpsep.models.glm import Columns
 from dpsep.models.network_factors import flatten
 from dpsep.privacy.checkpoint import Checkpoint
-from dpsep.privacy.gate import Gate, Records, check_blocks
+from dpsep.privacy.gate import Records
 from dpsep.privacy.ledger import Ledger
 from dpsep.privacy.mechanism import Mechanism, Relation, Schedule
 from dpsep.privacy.sampling import Sampling
@@ -107,29 +107,20 @@ def fit_private(
     """Charge, then fit; nothing is read before the charge is durable."""
     schedule = design_schedule(task, epsilon, delta, relation, sampling)
     release = release_of(task)
-    check_blocks(schedule.parts[-1], release.blocks)
-    if moment_plan(task)[1]:
-        check_blocks(schedule.parts[-2], moment_blocks(task))
 
     def work(run: Run) -> tuple[FittedNetwork, str]:
-        arrays = records()
+        arrays = run.records()
         features, outcome, source = _scalings(task, arrays, run)
         inputs = _moments(task, arrays, run, features, outcome)
-        gate = Gate(
-            arrays,
-            run.schedule.parts[-1],
-            release.blocks,
-            release.contribution,
-            run.permit,
-            stream=run.stream,
-        )
-        kept = KeptGate(gate, run.saved, on_step)
+        kept = KeptGate(run.gate(-1, arrays, release.blocks, release.contribution), run.saved, on_step)
         return fit_through(kept, task, inputs, release.steps, noise_aware), source
 
     early = ["scaling"] if task.feature_scaling is None or task.outcome_scaling is None else []
     early += ["moments"] if moment_plan(task)[1] else []
     return charged_run(
         work,
+        records,
+        ((task.records, task.features), (task.records,)),
         schedule,
         delta,
         _fingerprint(task, schedule, delta),
@@ -291,9 +282,7 @@ def _moments(task: Task, records: Records, run: Run, features: Columns, outcome:
     kept = run.saved.early("moments")
     if kept is None:
         contribution = moments.MomentContribution(task.outcome == "regression")
-        gate = Gate(
-            records, run.schedule.parts[-2], moment_blocks(task), contribution, run.permit, stream=run.stream
-        )
+        gate = run.gate(-2, records, moment_blocks(task), contribution)
         found = moments.run(gate, features, outcome, task.columns, moment_plan(task)[1])
         kept = np.concatenate([found.mean[None], found.half])
         run.saved.keep_early("moments", kept)

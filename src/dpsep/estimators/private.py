@@ -169,12 +169,14 @@ class PrivateEstimator(BaseEstimator):
     def _warn_of_container(self, y: Any) -> None:
         """Warn of a target that becomes an array by its own code."""
         if self.private and not is_known(y):
-            warn_leak(unknown_container(type(y).__name__), strict=self.strict)
+            warn_leak(unknown_container("the target", type(y).__name__), strict=self.strict)
 
     def _warn_of_settings(self, shape: Structure) -> None:
         """Warn of a budget that promises little, of seeded noise and of what stands around the fit."""
         if not self.private:
             return
+        if shape.container is not None:
+            warn_leak(unknown_container("X", shape.container), strict=self.strict)
         if self.epsilon > LARGE_EPSILON:
             warn_leak(large_epsilon(float(self.epsilon)), strict=self.strict)
         if self.delta > 1.0 / shape.records:

@@ -27,7 +27,7 @@ from dpsep.models.concentrated_noise import ConcentratedNoise
 from dpsep.models.glm import Columns, GLMContribution, LinearContribution
 from dpsep.models.linear import GaussianLikelihood
 from dpsep.privacy.checkpoint import Checkpoint
-from dpsep.privacy.gate import Records, check_blocks, make_gate
+from dpsep.privacy.gate import Records
 from dpsep.privacy.grid import Block
 from dpsep.privacy.ledger import Ledger
 from dpsep.privacy.mechanism import Relation, Schedule
@@ -172,18 +172,16 @@ def fit_private(
         blocks, contribution = natural_update.parts(
             task.likelihood, task.dimension, task.intercept, task.clip
         )
-    check_blocks(schedule.parts[-1], blocks)
 
     def work(run: Run) -> tuple[Result, str]:
-        arrays = records()
+        arrays = run.records()
         features, outcome, source = released(task.feature_scaling, task.outcome_scaling, arrays, run)
         if not task.intercept:
             features, outcome = through_zero(features), through_zero(outcome)
         settings = settings_of(task, features, outcome, chosen.warmup)
         if task.excess * precision_noise(chosen, schedule.parts[-1], task.dimension) > HIDDEN:
             settings = settings._replace(parts=_parts(task))
-        gate = make_gate(arrays, run.schedule.parts[-1], blocks, contribution, run.permit, stream=run.stream)
-        kept = KeptGate(gate, run.saved, on_step)
+        kept = KeptGate(run.gate(-1, arrays, blocks, contribution), run.saved, on_step)
         table = table_map(features, outcome, intercept=task.intercept)
         if natural is None:
             watch = watch_stable(run.saved.path, settings, table)
@@ -202,6 +200,8 @@ def fit_private(
 
     return charged_run(
         work,
+        records,
+        ((task.records, task.features), (task.records,)),
         schedule,
         delta,
         _fingerprint(task, schedule, delta, natural, blocks),

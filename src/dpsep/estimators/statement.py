@@ -7,6 +7,7 @@ from typing import Any
 from dpsep.privacy.described import description_of
 from dpsep.privacy.gate import Permit
 from dpsep.privacy.mechanism import Schedule
+from dpsep.privacy.shown import up
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,9 @@ class PrivacyStatement:
         release.
     run
         The run's name in the ledger.
+    ledger
+        The id of the ledger that was charged; None where there was none, and in statements of earlier
+        versions.
     leaks
         What was warned of: things outside the guarantee.
     federation
@@ -63,11 +67,12 @@ class PrivacyStatement:
     leaks: tuple[str, ...] = ()
     federation: dict[str, Any] | None = None
     schedule: dict[str, Any] | None = None
+    ledger: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the statement as JSON-ready data."""
         content = asdict(self) | {"leaks": list(self.leaks)}
-        for name in ("federation", "schedule"):
+        for name in ("federation", "schedule", "ledger"):
             if content[name] is None:
                 del content[name]
         return content
@@ -79,12 +84,14 @@ class PrivacyStatement:
             "replace-one": f"had that {self.unit} been any other",
         }[self.relation]
         text = (
-            f"This result is ({self.epsilon:.4g}, {self.delta:.4g})-differentially private for each "
+            f"This result is ({up(self.epsilon)}, {up(self.delta)})-differentially private for each "
             f"{self.unit} ({self.relation}): whatever a reader concludes about one {self.unit} from it is at "
-            f"most e^{self.epsilon:.3g} times as likely as {other}, plus {self.delta:.2g}, and the reverse. "
+            f"most e^{up(self.epsilon)} times as likely as {other}, plus {up(self.delta)}, and the reverse. "
             f"It was computed from {self.steps} noisy sums ({self.sampling}; noise "
             f"{self.sigma:.4g} times the clip; {self.accountant}); columns were scaled by {self.scaling}."
         )
+        if self.ledger is not None:
+            text += f" It was charged to the ledger {self.ledger}."
         if self.federation is not None:
             text += f" {self.federation['text']}"
         if self.leaks:
@@ -127,4 +134,5 @@ def statement(
         run=permit.run,
         leaks=leaks,
         schedule=description_of(schedule, names),
+        ledger=permit.ledger,
     )

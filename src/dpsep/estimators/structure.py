@@ -18,6 +18,7 @@ from sklearn.utils import assert_all_finite
 from sklearn.utils.multiclass import check_classification_targets
 
 from dpsep.data import TableError, as_matrix, check_types
+from dpsep.data.frames import is_pandas
 from dpsep.data.large import LargeColumn, LargeColumns
 from dpsep.data.table import quiet
 from dpsep.estimators.large import pieces
@@ -35,12 +36,14 @@ class Structure(NamedTuple):
     records: int
     features: int
     names: tuple[str, ...] | None
+    container: str | None = None
+    """Type of a table that makes an array of itself by its own code; None where it declares its cells."""
 
 
-def structure_of_table(X: Any) -> Structure:
+def structure_of_table(X: Any, *, private: bool = True) -> Structure:
     """Shape and column names of a table without a target, from its metadata."""
     hosts.next_fit()
-    records, features = table_shape(X)
+    records, features = table_shape(X, private=private)
     check_types(X)
     if features < 1:
         raise ValueError(
@@ -50,16 +53,16 @@ def structure_of_table(X: Any) -> Structure:
         raise ValueError(
             f"X has {records} sample(s): a minimum of 2 is required. Check that the table was read whole."
         )
-    return Structure(records, features, column_names(X))
+    return Structure(records, features, column_names(X), _own_container(X))
 
 
-def structure_of(X: Any, y: Any) -> Structure:
+def structure_of(X: Any, y: Any, *, private: bool = True) -> Structure:
     """Shape and column names of a table and its target, from their metadata."""
-    found = structure_of_table(X)
+    found = structure_of_table(X, private=private)
     records = found.records
     if y is None:
         raise ValueError("this estimator requires y to be passed, but the target y is None.")
-    given = target = shape_of(y)
+    given = target = target_shape(y, private=private)
     if len(target) == 2 and target[1] == 1:
         warnings.warn(
             f"A column-vector y was passed when a 1d array was expected; {given} is read as ({given[0]},).",
@@ -81,25 +84,34 @@ def check_cells(X: Any) -> None:
         np.asarray(X, np.float64)  # raises TypeError or ValueError at such a cell
 
 
-def structure_of_groups(X: Any, y: Any) -> Structure:
+def structure_of_groups(X: Any, y: Any, *, private: bool = True) -> Structure:
     """Column names of a table in which groups are units; no records are counted.
 
     How many rows there are is not public then: no error may depend on it but that of unequal lengths.
     """
     hosts.next_fit()
-    rows, features = table_shape(X)
+    rows, features = table_shape(X, private=private)
     check_types(X)
     if features < 1:
         raise ValueError(f"X has 0 feature(s) (shape=(..., {features})) while a minimum of 1 is required.")
     if y is None:
         raise ValueError("this estimator requires y to be passed, but the target y is None.")
-    if shape_of(y) not in ((rows,), (rows, 1)):
+    if target_shape(y, private=private) not in ((rows,), (rows, 1)):
         raise ValueError("X and y differ in their number of rows; y must hold one value for each row.")
-    return Structure(0, features, column_names(X))
+    return Structure(0, features, column_names(X), _own_container(X))
 
 
-def table_shape(X: Any) -> tuple[int, int]:
-    """Rows and columns of a table, from its metadata; other shapes and complex cells are refused."""
+def table_shape(X: Any, *, private: bool = False) -> tuple[int, int]:
+    """Rows and columns of a table, from its metadata; other shapes and complex cells are refused.
+
+    Under privacy a list of rows is refused too: it has no columns but those of its first record, and every
+    other record would be read, or refused, by that one.
+    """
+    if private and getattr(X, "shape", None) is None and not hasattr(X, "__array__"):
+        raise TypeError(
+            f"X is a {type(X).__name__}, whose number of columns would be that of its first record. Under "
+            "privacy give an array, as np.asarray(X, float), or a frame of pandas, polars or Arrow."
+        )
     shape = shape_of(X)
     if len(shape) != 2:
         raise ValueError(
@@ -145,7 +157,7 @@ def check_names(names: Sequence[str], known: Sequence[str]) -> None:
 
 
 def shape_of(array: Any) -> tuple[int, ...]:
-    """Shape of a table; that of a list of rows by the length of the first, which is taken as public."""
+    """Shape of a table; that of a list of rows by the length of the first: see `table_shape`."""
     shape = getattr(array, "shape", None)
     if shape is not None:
         return tuple(shape)
@@ -170,6 +182,20 @@ def shape_of(array: Any) -> tuple[int, ...]:
         return len(array), len(first)  # pyright: ignore[reportArgumentType]
     except Exception:  # a number has no length; whatever else a record's own code raises would tell on it
         return (len(array),)
+
+
+def target_shape(y: Any, *, private: bool) -> tuple[int, ...]:
+    """Shape of a target; under privacy a list is one column, whatever its first cell is."""
+    if private and isinstance(y, Sequence) and not isinstance(y, str | bytes):
+        return (len(y),)
+    return shape_of(y)
+
+
+def _own_container(X: Any) -> str | None:
+    """Name the type of a table that becomes an array by its own code; None where the code is known."""
+    known = (np.ndarray, pl.DataFrame, pl.LazyFrame, pa.Table, LargeColumns, list, tuple)
+    declared = isinstance(X, known) or is_pandas(X) or _declares(X)
+    return None if declared else type(X).__name__
 
 
 def declared_scaling(bounds: Any, columns: int, what: str) -> Scaling:
@@ -371,6 +397,8 @@ def _cells(y: Any) -> NDArray[Any]:
     at one of its cells, with that cell in its message.
     """
     column = _column(y)
+    if isinstance(column, np.ma.MaskedArray):
+        column = cast(Any, np.ma.filled(column.astype(object), np.nan))
     if _of_pandas(column) and isinstance(column.dtype, np.dtype):
         column = column.to_numpy()
     if isinstance(column, np.ndarray) or _declares(column):

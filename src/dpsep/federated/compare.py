@@ -90,7 +90,7 @@ def made_sites(
     for index in range(sites):
         home = folder / f"site{index}"
         home.mkdir(parents=True)
-        ledger = Ledger(home / "ledger", epsilon=1e6, delta=0.5)
+        ledger = Ledger.create(home / "ledger", epsilon=1e6, delta=0.5)
         part = slice(cuts[index], cuts[index + 1])
         found[home.name] = Site(home.name, (X[part], y[part]), ledger, home / "state")
     return found, X, y

@@ -21,6 +21,8 @@ for it. The proof is in docs/proofs/distributed-noise.md.
 import math
 from collections.abc import Sequence
 
+from dpsep.privacy.shown import up
+
 LEAST_DEVIATION = 4.0
 """Least noise of one site in a coordinate, in grid units. What rounding adds to delta is then below 1e-20 for
 a thousand releases of a hundred thousand numbers (from 16 units on below 1e-500); at 2 it would be about as
@@ -109,7 +111,7 @@ def less(delta: float, extra: float) -> float:
     left = math.nextafter(delta - extra, 0.0)
     if not left > 0:
         raise ValueError(
-            f"rounding at the sites adds {extra:.3g} to delta, which leaves nothing of {delta:.3g}; use a "
+            f"rounding at the sites adds {extra:.3g} to delta, which leaves nothing of {up(delta)}; use a "
             "larger delta."
         )
     return left

@@ -33,6 +33,7 @@ from dpsep.federated.session import Session
 from dpsep.federated.statement import federation_of
 from dpsep.federated.wire import Terms
 from dpsep.privacy.mechanism import Schedule
+from dpsep.privacy.shown import down, up
 
 __all__ = ["fit"]
 
@@ -81,7 +82,7 @@ def fit(model: Model, federation: Federation, *, on_step: Callable[[int, int], N
     >>> from dpsep import Ledger, LinearRegression
     >>> from dpsep.federated import Federation, InProcess, Site
     >>> def site(name, rows):
-    ...     ledger = Ledger(f"{kept}/{name}.db", epsilon=1.0, delta=1e-3)
+    ...     ledger = Ledger.create(f"{kept}/{name}.db", epsilon=1.0, delta=1e-3)
     ...     return Site(name, (X[rows], y[rows]), ledger, f"{kept}/{name}")
     >>> X = np.linspace(-1, 1, 400).reshape(200, 2); y = X @ [1.0, 2.0]; kept = tempfile.mkdtemp()
     >>> sites = {"north": site("north", slice(0, 80)), "south": site("south", slice(80, 200))}
@@ -182,7 +183,7 @@ def _check_ledger(model: LinearWeights, federation: Federation) -> None:
     worst = max(price.epsilon for price in federation.offers.values())
     if federation.mode == "own" and model.ledger is not None and worst > float(model.epsilon) * (1 + 1e-9):
         raise ValueError(
-            f"a site's own guarantee costs epsilon {worst:.4g}, more than the {model.epsilon:.4g} that the "
+            f"a site's own guarantee costs epsilon {up(worst)}, more than the {down(model.epsilon)} that the "
             "server's ledger would note; use ledger=None, or a larger epsilon."
         )
 

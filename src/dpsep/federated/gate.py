@@ -82,7 +82,7 @@ class FederatedGate(Gate):
         if self._session.settings.mode != "server":
             prices = (self._session.prices[name] for name in self._members)
             sigma = math.hypot(*(price.sigmas[self._work.part] for price in prices))
-        return {block.name: sigma * block.clip / math.sqrt(block.share) for block in self.blocks}
+        return {block.name: block.deviation(sigma) for block in self.blocks}
 
     def release(self, public: Any) -> dict[str, NDArray[np.float64]]:
         """Release one step's noisy sums, by block name; raise `RoundFailed` where sites fail.

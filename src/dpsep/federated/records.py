@@ -1,8 +1,8 @@
 """From a site's settings to the records that it answers from: its table, read by the declared schema.
 
 **Privacy.** What becomes of a row depends on the schema and on that row: a cell that makes no sense makes the
-row count for nothing (`dpsep.data.encode`). The number of rows is public; where the settings do not declare
-it, the table is read to count them, and nothing else of that reading is used before a run is charged.
+row count for nothing (`dpsep.data.encode`), and so does a damaged line (`dpsep.data.later`). The number of
+rows is public; cells are read when a run is charged.
 """
 
 import functools
@@ -10,11 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from dpsep.data import Schema, encode, encode_target, encoded_bounds, read_table
+from dpsep.data import Schema, encode, encode_target, encoded_bounds
 from dpsep.data.cells import category_codes
+from dpsep.data.files import find_source
+from dpsep.data.frames import as_frame, unknown_column
+from dpsep.data.later import LaterTable, open_later
+from dpsep.data.table import settled_format
 from dpsep.federated.config import ConfigError, SiteSettings
 
-__all__ = ["column_names", "labels_of", "open_site", "read_records", "read_schema"]
+__all__ = ["column_names", "labels_of", "open_records", "open_site", "read_records", "read_schema"]
 
 
 def open_site(settings: SiteSettings) -> Any:
@@ -23,8 +27,9 @@ def open_site(settings: SiteSettings) -> Any:
 
     schema = read_schema(settings.schema)
     names = column_names(schema)
-    records = functools.cache(lambda: read_records(settings, schema))
-    rows = settings.rows if settings.rows is not None else len(records()[0])
+    table = functools.cache(lambda: open_records(settings, schema))
+    records = functools.cache(lambda: read_records(table(), schema))
+    rows = settings.rows if settings.rows is not None else len(table())
     return Site(
         settings.name,
         records,
@@ -59,14 +64,23 @@ def column_names(schema: Schema) -> tuple[str, ...]:
     return encode(empty, schema)[1]
 
 
-def read_records(settings: SiteSettings, schema: Schema) -> tuple[Any, Any]:
-    """Read a site's features and target."""
-    frame = read_table(settings.table, settings.format, schema=schema)
-    if settings.rows is not None and frame.height != settings.rows:
+def open_records(settings: SiteSettings, schema: Schema) -> LaterTable:
+    """Open a site's table; its cells are left for later."""
+    source = find_source(settings.table)
+    table = open_later(source, settled_format(source, settings.format), schema)
+    if schema.target not in table.names:
+        raise ConfigError(f"{table.label}: {unknown_column(str(schema.target), table.names)}")
+    if settings.rows is not None and len(table) != settings.rows:
         raise ConfigError(
             f"{settings.table} has another number of rows than the {settings.rows} that are declared; "
             "correct 'rows' (a run that began with the old number cannot go on)."
         )
+    return table
+
+
+def read_records(table: LaterTable, schema: Schema) -> tuple[Any, Any]:
+    """Read a site's features and target."""
+    frame = as_frame(table.read(slice(None), table.names))
     return encode(frame, schema)[0], labels_of(frame, schema)
 
 

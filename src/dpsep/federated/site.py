@@ -105,7 +105,7 @@ class Site:
     --------
     >>> import tempfile, numpy as np
     >>> folder = tempfile.mkdtemp()
-    >>> ledger = Ledger(folder + "/ledger", epsilon=1.0, delta=1e-5)
+    >>> ledger = Ledger.create(folder + "/ledger", epsilon=1.0, delta=1e-5)
     >>> site = Site("north", (np.zeros((10, 2)), np.zeros(10)), ledger, folder + "/state")
     >>> wire.heard(site.answer(wire.ask(wire.HELLO, wire.NO_RUN, None)), wire.NO_RUN, wire.HELLO).rows
     10

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from dpsep.federated import wire
 from dpsep.federated.terms import MODES, Terms
 from dpsep.privacy.ledger import Ledger, OverBudget, Row
+from dpsep.privacy.shown import down, up
 
 if TYPE_CHECKING:  # accountants are slow to import, and a greeting needs none
     from dpsep.federated.pricing import Deal
@@ -94,13 +95,13 @@ class Policy:
         if deal.price.delta > self.ledger.delta:
             raise Refusal(
                 wire.OVER_BUDGET,
-                f"the run has delta {deal.price.delta:.3g}; the site's ledger allows "
-                f"{self.ledger.delta:.3g} in all.",
+                f"the run has delta {up(deal.price.delta)}; the site's ledger allows "
+                f"{down(self.ledger.delta)} in all.",
             )
         if deal.price.epsilon > self._most:
             raise Refusal(
                 wire.OVER_BUDGET,
-                f"the run costs epsilon {deal.price.epsilon:.4g}; the site allows {self._most:.4g} a run.",
+                f"the run costs epsilon {up(deal.price.epsilon)}; the site allows {down(self._most)} a run.",
             )
         if terms.mode == "sites" and hidden and self.ledger.rule == "rdp":
             raise Refusal(
@@ -162,6 +163,6 @@ class Policy:
         left = self.ledger.remaining()
         return Refusal(
             wire.OVER_BUDGET,
-            f"the run costs epsilon {deal.price.epsilon:.4g} and delta {deal.price.delta:.3g}; the site's "
-            f"ledger has {left.epsilon:.4g} and {left.delta:.3g} left.",
+            f"the run costs epsilon {up(deal.price.epsilon)} and delta {up(deal.price.delta)}; the site's "
+            f"ledger has {down(left.epsilon)} and {down(left.delta)} left.",
         )

@@ -3,6 +3,7 @@
 from typing import Any
 
 from dpsep.federated.session import Session
+from dpsep.privacy.shown import up
 
 
 def federation_of(session: Session) -> dict[str, Any]:
@@ -43,11 +44,11 @@ def _text(session: Session, content: dict[str, Any]) -> str:
             f"Each added a share of the noise, enough with {session.settings.honest} honest ones. The "
             "guarantee is that of the sums, and needs that nobody sees the answer of a single site: secure "
             "aggregation, which this library does not supply. Against whoever sees single answers, the "
-            f"server included, what holds is ({content['alone_epsilon']:.4g}, {delta:.4g})."
+            f"server included, what holds is ({up(content['alone_epsilon'])}, {up(delta)})."
         )
     else:
         own = "; ".join(
-            f"{name} ({site['epsilon']:.4g}, {site['delta']:.4g})" for name, site in content["sites"].items()
+            f"{name} ({up(site['epsilon'])}, {up(site['delta'])})" for name, site in content["sites"].items()
         )
         text += f"Each added all the noise of its own guarantee and trusts nobody: {own}."
     if session.timetable is not None:

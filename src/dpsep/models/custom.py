@@ -9,10 +9,9 @@ positive parameter enters by its logarithm.
 The local factor of a record lives on what the function sees: k numbers, the predictors and the shared
 parameters (`dpsep.models.sites`), however many columns there are.
 
-**Privacy.** The function is traced by JAX and mapped over records: it cannot branch on one, and a record's
-value cannot reach another's. What it could do is call back into Python with a value (`jax.debug.print`,
-`jax.pure_callback`), or mix them by a batching rule of its own; `dpsep.models.frozen` refuses both.
-The proof is in docs/proofs/own-model.md.
+**Privacy.** The function is traced by JAX and mapped over records, and the gate proves of the program that
+comes of it that it keeps records apart (`dpsep.privacy.isolation`). A record that cannot be used never
+reaches the function: public values stand in for it. The proof is in docs/proofs/own-model.md.
 """
 
 import math
@@ -32,6 +31,10 @@ from dpsep.models.quadrature import Rule
 from dpsep.models.sites import Factors
 
 Array = NDArray[np.float64]
+
+
+_STAND_IN = 1.0
+"""Target that takes the place of one that cannot be used: a number, a count and a label's place."""
 
 
 class Record(NamedTuple):
@@ -155,10 +158,11 @@ class CustomModel:
         del outcome  # the likelihood is of the target as it stands
         cells, y = unit
         usable = jnp.all(jnp.isfinite(cells)) & jnp.isfinite(y)
+        # What cannot be used is replaced by public values before the user's function sees it; the unit is
+        # selected away after.
+        cells, y = jnp.where(usable, cells, features.centre), jnp.where(usable, y, _STAND_IN)
         scaled = features.apply(cells)
-        scaled = jnp.where(usable, scaled, 0.0)
-        clamped = jnp.where(usable, jnp.clip(cells, features.low, features.high), 0.0)
-        record = Record(clamped, y)
+        record = Record(jnp.clip(cells, features.low, features.high), y)
 
         def log_likelihood(z: jax.Array) -> jax.Array:
             return jnp.asarray(self.log_likelihood(self.params(z), record), z.dtype).reshape(())

@@ -21,6 +21,10 @@ takes all of them from the mechanism and the blocks, whose shares must sum to on
 *Adaptivity.* ``public`` may depend on earlier releases and on declared constants only; that is the caller's
 duty, and what the record/replay harness checks.
 
+*Only that record.* Before the first row is read, and as a rule before the charge
+(`dpsep.privacy.rehearsal`), the program that computes contributions is proved to keep records apart
+(`dpsep.privacy.isolation`). A contribution for which there is no proof is not run.
+
 *Charge before touch.* A gate cannot be built without a `Permit`, and a permit is made by `authorise`, which
 has durably charged the ledger by then (`dpsep.privacy.permit`). The permit counts the releases of all gates
 that share it and refuses one more than was charged.
@@ -52,11 +56,12 @@ from numpy.typing import NDArray
 
 from dpsep.privacy import hosts
 from dpsep.privacy.grid import Block, Contribution
+from dpsep.privacy.isolation import program_of
 from dpsep.privacy.leaks import float_noise, warn_leak
 from dpsep.privacy.mechanism import Mechanism
 from dpsep.privacy.noise import MAX_SD, MIN_SD, SecureStream, WordStream, float_gaussian, rounded_gaussian
 from dpsep.privacy.permit import NotCharged, Permit, authorise, describe
-from dpsep.privacy.reader import DeviceError, Reader, capacity_of
+from dpsep.privacy.reader import DeviceError, Reader, capacity_of, chunk_size
 from dpsep.privacy.rows import Part, Records
 from dpsep.privacy.sampling import FullBatch, RowNumbers
 
@@ -72,6 +77,7 @@ __all__ = [
     "check_blocks",
     "describe",
     "make_gate",
+    "prove_release",
 ]
 
 
@@ -131,9 +137,9 @@ class Gate:
         self._permit = permit
         self._ticket = permit.claim(mechanism)
         self._sampler = mechanism.sampling.start(self._stream, mechanism.records, permit.made(mechanism))
-        # No more room in a chunk than a usual batch needs: chunks are padded.
-        room = self.expected_batch + 4.0 * math.sqrt(self.expected_batch)
-        self._reader = Reader(records, min(capacity_of(self.blocks), 8 * math.ceil(room / 8)))
+        self._reader = Reader(
+            records, capacity_for(mechanism, self.blocks, contribution), sampled=_sampled(mechanism)
+        )
         hosts.agree("gate", mechanism, self.blocks, type(contribution).__name__, self._reader.layout())
 
     @property
@@ -149,7 +155,7 @@ class Gate:
     @property
     def deviations(self) -> dict[str, float]:
         """Standard deviation of each block's noise (of an outer block: of its diagonal), in its own units."""
-        return {block.name: _deviation(self.mechanism, block) for block in self.blocks}
+        return {block.name: block.deviation(self.mechanism.sigma) for block in self.blocks}
 
     def release(self, public: Any) -> dict[str, NDArray[np.float64]]:
         """Release one step's noisy sums, by block name.
@@ -228,5 +234,35 @@ def check_blocks(mechanism: Mechanism, blocks: Sequence[Block]) -> None:
             )
 
 
-def _deviation(mechanism: Mechanism, block: Block) -> float:
-    return mechanism.sigma * block.clip / math.sqrt(block.share)
+def capacity_for(mechanism: Mechanism, blocks: Sequence[Block], contribution: Contribution) -> int:
+    """Most rows of a chunk: no more room than a usual batch needs, since chunks are padded."""
+    expected = mechanism.sampling.expected_batch(mechanism.records)
+    room = expected + 4.0 * math.sqrt(expected)
+    return min(capacity_of(blocks, contribution), 8 * math.ceil(room / 8))
+
+
+def _sampled(mechanism: Mechanism) -> bool:
+    return not isinstance(mechanism.sampling, FullBatch)
+
+
+def prove_release(
+    mechanism: Mechanism,
+    blocks: Sequence[Block],
+    contribution: Contribution,
+    public: Any,
+    shapes: Sequence[tuple[int, ...]],
+) -> None:
+    """Prove, before anything is charged, that the program of a release keeps records apart.
+
+    A gate proves what it runs in any case; what was proved once is not proved again.
+
+    Parameters
+    ----------
+    public
+        Values such as the release will have.
+    shapes
+        Of one record in each array.
+    """
+    rows = chunk_size(mechanism.records, capacity_for(mechanism, blocks, contribution))
+    program = program_of(contribution, blocks, public, [(rows, *shape) for shape in shapes])
+    program.prove(public, sampled=_sampled(mechanism))

@@ -99,6 +99,10 @@ class Block:
         """
         return sigma * self.clip_units / math.sqrt(self.share) * self.deviations()
 
+    def deviation(self, sigma: float) -> float:
+        """Noise standard deviation in the block's own units (of an outer block: of its diagonal)."""
+        return sigma * self.clip / math.sqrt(self.share)
+
     @property
     def coordinates(self) -> int:
         """Number of released coordinates."""
@@ -127,7 +131,8 @@ class Block:
 class Contribution(Protocol):
     """What each record adds: a frozen, hashable function of public values and a chunk of records.
 
-    Returns one array (rows, size) a block; row i may depend on record i and on ``public`` only.
+    Returns one array (rows, size) a block; row i may depend on record i and on ``public`` only. The gate does
+    not take that on trust: `dpsep.privacy.isolation` proves it of the traced program.
     """
 
     def __call__(self, public: Any, chunk: Any, /) -> tuple[jax.Array, ...]:
@@ -135,14 +140,10 @@ class Contribution(Protocol):
         ...
 
 
-@partial(jax.jit, static_argnames=("contribution", "blocks"))
-def chunk_rows(
+def contributions(
     contribution: Contribution, blocks: tuple[Block, ...], public: Any, chunk: Any
-) -> tuple[tuple[jax.Array, jax.Array], ...]:
-    """Return the clipped contributions of a padded chunk on the grid, and which rows are finite, by block.
-
-    Blocks with an infinite clip (nothing private) are left as they are.
-    """
+) -> tuple[jax.Array, ...]:
+    """Return what the records of a chunk add: what `dpsep.privacy.isolation` traces and proves."""
     rows = contribution(public, chunk)
     length = len(jax.tree.leaves(chunk)[0])
     for block, part in zip(blocks, rows, strict=True):
@@ -152,7 +153,19 @@ def chunk_rows(
                 f"the contribution to block {block.name!r} has shape {part.shape}; a chunk of {length} "
                 f"records needs {(length, block.size)}."
             )
-    return tuple(_to_grid(block, part) for block, part in zip(blocks, rows, strict=True))
+    return tuple(rows)
+
+
+@partial(jax.jit, static_argnames="blocks")
+def rows_on_grid(
+    blocks: tuple[Block, ...], parts: tuple[jax.Array, ...]
+) -> tuple[tuple[jax.Array, jax.Array], ...]:
+    """Clip contributions and round them to the grid; return integer rows, and which were finite, by block.
+
+    Blocks with an infinite clip (nothing private) are left as they are. Row by row: every operation here is
+    elementwise or a sum over a row's own numbers.
+    """
+    return tuple(_to_grid(block, part) for block, part in zip(blocks, parts, strict=True))
 
 
 @partial(jax.jit, static_argnames="blocks")
@@ -161,7 +174,7 @@ def chunk_sums(
 ) -> tuple[jax.Array, ...]:
     """Check rows on the grid and sum those that pass: integers as doubles, one array a block.
 
-    A computation of its own, apart from `chunk_rows`: a compiler that sees both makes the rows twice, once
+    A computation of its own, apart from `rows_on_grid`: a compiler that sees both makes the rows twice, once
     for the check and once for the sum, and may round the two differently. Here both read the same numbers in
     memory.
     """

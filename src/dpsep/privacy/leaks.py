@@ -10,6 +10,8 @@ warned of in `privacy_.leaks`.
 import warnings
 from collections.abc import Sequence
 
+from dpsep.privacy.shown import up
+
 LARGE_EPSILON = 10.0
 """Above this an epsilon promises next to nothing."""
 
@@ -35,15 +37,15 @@ def warn_leak(message: str, *, strict: bool) -> None:
 def large_epsilon(epsilon: float) -> str:
     """An epsilon that promises little."""
     return (
-        f"epsilon={epsilon:g} is above {LARGE_EPSILON:g}: one record may make a result e^{epsilon:g} times "
-        "as likely, which protects nobody. Choose a smaller epsilon; 1 is usual."
+        f"epsilon={up(epsilon)} is above {LARGE_EPSILON:.0f}: one record may make a result e^{up(epsilon)} "
+        "times as likely, which protects nobody. Choose a smaller epsilon; 1 is usual."
     )
 
 
 def large_delta(delta: float, records: int) -> str:
     """A delta that publishing a random record would meet."""
     return (
-        f"delta={delta:g} is above 1/N = {1 / records:.3g}: a mechanism that publishes one random record "
+        f"delta={up(delta)} is above 1/N = {1 / records:.3g}: a mechanism that publishes one random record "
         "outright would meet it. Choose a smaller delta."
     )
 
@@ -67,6 +69,18 @@ def float_noise() -> str:
     )
 
 
+# What runs inside the gate.
+
+
+def untested_compiler(backend: str, version: str) -> str:
+    """A program of the user's own, on a compiler whose operations were not poisoned one by one."""
+    return (
+        f"the log-likelihood runs on jaxlib {version} ({backend}), whose operations were not tested one by "
+        "one for whether they keep records apart; the program itself was proved and tried on hostile rows. "
+        "Use a version that is in dpsep.privacy.isolation.TESTED."
+    )
+
+
 # What is read outside the gate.
 
 
@@ -78,11 +92,11 @@ def undeclared_classes() -> str:
     )
 
 
-def unknown_container(kind: str) -> str:
-    """A target that makes an array of itself."""
+def unknown_container(what: str, kind: str) -> str:
+    """A table or a target that makes an array of itself."""
     return (
-        f"the target is a {kind}, which makes an array of itself: it may choose one type for all records by "
-        "looking at each. Give a NumPy array, a frame's column or a list."
+        f"{what} is a {kind}, which makes an array of itself: it may choose one type for all records by "
+        "looking at each. Give a NumPy array or a frame of pandas, polars or Arrow."
     )
 
 
@@ -119,9 +133,9 @@ def undeclared_categories(steps: Sequence[str]) -> str:
 def uncounted_fits(where: str, epsilon: float, delta: float) -> str:
     """A fit of many, which no ledger adds up."""
     return (
-        f"{where} fits again and again, and no ledger counts it: each fit spends epsilon={epsilon:g} and "
-        f"delta={delta:g}, and k of them spend up to k times both. Give ledger=, which charges every fit and "
-        "refuses those beyond its budget, or fit once."
+        f"{where} fits again and again, and no ledger counts it: each fit spends epsilon={up(epsilon)} and "
+        f"delta={up(delta)}, and k of them spend up to k times both. Give ledger=, which charges every fit "
+        "and refuses those beyond its budget, or fit once."
     )
 
 

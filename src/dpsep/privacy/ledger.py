@@ -25,11 +25,12 @@ chains them, `ledger_file` and `ledger_server` keep them.
 import json
 import os
 import re
+import warnings
 from collections.abc import Iterable
 from fractions import Fraction
 from numbers import Real
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 from dpsep.privacy import ledger_rules, ledger_server
 from dpsep.privacy.ledger_connection import FORM, is_url
@@ -44,6 +45,7 @@ from dpsep.privacy.ledger_rows import (
     Store,
     event_json,
 )
+from dpsep.privacy.shown import down, up
 
 __all__ = [
     "Ledger",
@@ -52,6 +54,7 @@ __all__ = [
     "LedgerForeign",
     "LedgerLocked",
     "LedgerUnwritable",
+    "NewLedgerWarning",
     "OverBudget",
     "Receipt",
     "Row",
@@ -66,6 +69,20 @@ MOST_PATIENCE = 86400.0
 
 class OverBudget(LedgerError):
     """The charge does not fit into what is left; nothing was written and no record may be read."""
+
+
+class NewLedgerWarning(UserWarning):
+    """A ledger was not there and a new, empty budget was made in its place.
+
+    Examples
+    --------
+    >>> import tempfile, warnings
+    >>> with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     ledger = Ledger(f"{folder}/study.db", epsilon=3.0, delta=1e-5)
+    >>> caught[0].category.__name__
+    'NewLedgerWarning'
+    """
 
 
 class Spent(NamedTuple):
@@ -87,7 +104,7 @@ class Receipt(NamedTuple):
     Examples
     --------
     >>> import tempfile
-    >>> ledger = Ledger(Path(tempfile.mkdtemp()) / "survey.ledger", epsilon=1.0, delta=1e-5)
+    >>> ledger = Ledger.create(Path(tempfile.mkdtemp()) / "survey.ledger", epsilon=1.0, delta=1e-5)
     >>> receipt = ledger.charge("run-1", epsilon=0.75, delta=1e-6, relation="zero-out", event={"steps": 20})
     >>> receipt.run, receipt.epsilon
     ('run-1', 0.75)
@@ -108,7 +125,7 @@ class Row(NamedTuple):
     Examples
     --------
     >>> import tempfile
-    >>> ledger = Ledger(Path(tempfile.mkdtemp()) / "survey.ledger", epsilon=1.0, delta=1e-5)
+    >>> ledger = Ledger.create(Path(tempfile.mkdtemp()) / "survey.ledger", epsilon=1.0, delta=1e-5)
     >>> receipt = ledger.charge("run-1", epsilon=0.75, delta=1e-6, relation="zero-out", event={"steps": 20})
     >>> [(row.run, row.kind, row.epsilon) for row in ledger.rows()]
     [('', 'create', 1.0), ('run-1', 'charge', 0.75)]
@@ -131,13 +148,16 @@ class Row(NamedTuple):
 class Ledger:
     """A privacy budget in a file or on a server, safe for several processes, threads and forks.
 
+    `Ledger.create` makes one, once for a data set; `Ledger.open` opens it from then on. This constructor does
+    either, by whether the file is there, and warns where it makes a new one: started in another folder, a
+    script would have a second, empty budget.
+
     Parameters
     ----------
     path
-        The file, or the URL of a ledger on PostgreSQL (`ledger_server` says how it is written). A new one is
-        made if `epsilon` and `delta` are given; of an existing one the terms are read.
+        The file, or the URL of a ledger on PostgreSQL (`ledger_server` says how it is written).
     epsilon, delta
-        The budget. For an existing ledger: None, or what it fixed.
+        The budget of a new ledger. For an existing one: None, or what it fixed.
     relation
         `"zero-out"` (a new ledger's default) or `"replace-one"`.
     unit
@@ -146,13 +166,15 @@ class Ledger:
         `"sum"` (a new ledger's default) or `"rdp"`; see the module.
     create
         False: never make one.
+    strict
+        Whether a ledger that is missing is an error, and none is made.
     timeout
         How many seconds to wait while other processes write, or while a server is away.
 
     Examples
     --------
     >>> import tempfile
-    >>> ledger = Ledger(Path(tempfile.mkdtemp()) / "survey.ledger", epsilon=1.0, delta=1e-5)
+    >>> ledger = Ledger.create(Path(tempfile.mkdtemp()) / "survey.ledger", epsilon=1.0, delta=1e-5)
     >>> receipt = ledger.charge("run-1", epsilon=0.75, delta=1e-6, relation="zero-out", event={"steps": 20})
     >>> ledger.finish("run-1", "finished")
     >>> ledger.remaining()
@@ -173,22 +195,84 @@ class Ledger:
         unit: str | None = None,
         rule: str | None = None,
         create: bool = True,
+        strict: bool = False,
         timeout: float = 30.0,
     ) -> None:
         self._store = store_at(path)
-        if not isinstance(timeout, Real) or not 0 < float(timeout) <= MOST_PATIENCE:
-            raise LedgerError(f"timeout is {timeout!r}: give seconds, above 0 and at most {MOST_PATIENCE:g}")
-        self.timeout: float = float(timeout)
+        self.timeout: float = _patience(timeout)
         self.id = ""  # not known until the first row has been read
         if create and epsilon is not None and delta is not None and not self._store.exists(timeout):
-            first = ledger_rules.first_row(
-                epsilon, delta, relation or "zero-out", unit or "record", rule or "sum"
+            told = (
+                f"there is no ledger at {self._store.place}. If the data set has one, open it by its full "
+                "path: what was spent is written there"
             )
-            self._store.create(timeout, **first)
+            if strict:
+                raise LedgerError(f"{told}; for a new data set, make one with Ledger.create")
+            _make(self._store, self.timeout, epsilon, delta, relation, unit, rule)
+            budget = f"epsilon {down(epsilon, 6)} and delta {down(delta, 6)}"
+            warnings.warn(
+                f"{told}. A new, empty one was made, with {budget}. Ledger.create does so without a warning, "
+                "and Ledger.open never does",
+                NewLedgerWarning,
+                stacklevel=2,
+            )
         self._terms = terms = ledger_rules.read_terms(self._read()[0])
         self.id, self.epsilon, self.delta = terms.ledger, terms.epsilon, terms.delta
         self.relation, self.unit, self.rule = terms.relation, terms.unit, terms.rule
         terms.check_same(epsilon=epsilon, delta=delta, relation=relation, unit=unit, rule=rule)
+
+    @classmethod
+    def create(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        epsilon: float,
+        delta: float,
+        relation: str = "zero-out",
+        unit: str = "record",
+        rule: str = "sum",
+        timeout: float = 30.0,
+    ) -> Self:
+        """Make a ledger, once for a data set; one that exists is an error and is left as it is.
+
+        Parameters
+        ----------
+        path, epsilon, delta, relation, unit, rule, timeout
+            As of the class.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp()) / "survey.ledger"
+        >>> Ledger.create(path, epsilon=1.0, delta=1e-5).epsilon, Ledger.open(path).remaining().epsilon
+        (1.0, 1.0)
+        """
+        store = store_at(path)
+        if store.exists(_patience(timeout)):
+            raise LedgerError(
+                f"{store.place} exists already and is left as it is; open it with Ledger.open, or name "
+                "another"
+            )
+        _make(store, float(timeout), epsilon, delta, relation, unit, rule)
+        terms: dict[str, Any] = {"relation": relation, "unit": unit, "rule": rule}
+        return cls(path, epsilon=epsilon, delta=delta, create=False, timeout=timeout, **terms)
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], *, timeout: float = 30.0) -> Self:
+        """Open a ledger that exists; one that does not is an error, and none is made.
+
+        Parameters
+        ----------
+        path, timeout
+            As of the class.
+        """
+        store = store_at(path)
+        if not store.exists(_patience(timeout)):
+            raise LedgerError(
+                f"there is no ledger at {store.place}. Give its full path; or make one, once for a data set, "
+                "with Ledger.create"
+            )
+        return cls(path, create=False, timeout=timeout)
 
     def __repr__(self) -> str:
         return f"Ledger({self._store.place!r})"
@@ -355,13 +439,33 @@ class Ledger:
         if epsilon <= ledger_rules.exact(self.epsilon) and delta <= ledger_rules.exact(self.delta):
             return
         spent, spent_delta = (float(part) for part in self._total(entries))
-        asked = f"epsilon {float(new['epsilon']):.6g}, delta {float(new['delta']):.6g}"
+        asked = f"epsilon {up(float(new['epsilon']), 6)}, delta {up(float(new['delta']), 6)}"
         raise OverBudget(
             f"the charge ({asked}) does not fit: {self.path} allows "
-            f"epsilon {self.epsilon:g} and delta {self.delta:g} in all, {spent:g} and {spent_delta:g} are "
+            f"epsilon {down(self.epsilon, 6)} and delta {down(self.delta, 6)} in all, {up(spent, 6)} and "
+            f"{up(spent_delta, 6)} are "
             f"spent by the rule '{self.rule}'. No record was read. Ask for less, or do without this run: a "
             "budget cannot be raised."
         )
+
+
+def _patience(timeout: float) -> float:
+    if not isinstance(timeout, Real) or not 0 < float(timeout) <= MOST_PATIENCE:
+        raise LedgerError(f"timeout is {timeout!r}: give seconds, above 0 and at most {MOST_PATIENCE:g}")
+    return float(timeout)
+
+
+def _make(
+    store: Store,
+    timeout: float,
+    epsilon: float,
+    delta: float,
+    relation: str | None,
+    unit: str | None,
+    rule: str | None,
+) -> None:
+    first = ledger_rules.first_row(epsilon, delta, relation or "zero-out", unit or "record", rule or "sum")
+    store.create(timeout, **first)
 
 
 def as_ledger(target: str | os.PathLike[str] | Ledger | None) -> Ledger | None:
@@ -371,7 +475,7 @@ def as_ledger(target: str | os.PathLike[str] | Ledger | None) -> Ledger | None:
     --------
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "survey.ledger"
-    >>> made = Ledger(path, epsilon=1.0, delta=1e-5)
+    >>> made = Ledger.create(path, epsilon=1.0, delta=1e-5)
     >>> as_ledger(path).remaining()
     Spent(epsilon=1.0, delta=1e-05)
     >>> as_ledger(made) is made, as_ledger(None)

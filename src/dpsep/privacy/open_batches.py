@@ -51,7 +51,8 @@ class OpenBatches:
         self.size = min(int(size), self.records)
         self._contribution = contribution
         # A chunk is padded to its capacity: no more room than a batch needs.
-        self._reader = Reader(records, min(capacity_of(self.blocks), -(-self.size // 8) * 8))
+        capacity = min(capacity_of(self.blocks, contribution), -(-self.size // 8) * 8)
+        self._reader = Reader(records, capacity, private=False)
         self._generator = np.random.default_rng(seed)
         self._order = np.empty(0, np.int64)
 

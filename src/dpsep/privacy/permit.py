@@ -41,6 +41,8 @@ class Permit:
         The charge.
     receipt
         The ledger's receipt; None where no ledger was given.
+    ledger
+        The ledger's id; None where there is none.
     """
 
     run: str
@@ -48,6 +50,7 @@ class Permit:
     epsilon: float
     delta: float
     receipt: Receipt | None
+    ledger: str | None = None
     _made: dict[Mechanism, int] = field(default_factory=dict, init=False, repr=False)
     _tickets: dict[Mechanism, int] = field(default_factory=dict, init=False, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
@@ -124,7 +127,8 @@ def authorise(
             )
         # The others hear of the run when its charge is durable, and not before.
         name = hosts.tell_text(name)
-    return Permit(name, schedule, epsilon, delta, receipt)
+        book = hosts.tell_text("" if ledger is None else ledger.id)
+    return Permit(name, schedule, epsilon, delta, receipt, book or None)
 
 
 def authorise_again(
@@ -169,7 +173,7 @@ def authorise_again(
             rdp=rdp,
             kind="extra-step",
         )
-    return Permit(run, after, epsilon, delta, receipt)
+    return Permit(run, after, epsilon, delta, receipt, None if ledger is None else ledger.id)
 
 
 def describe(schedule: Schedule, purpose: str) -> dict[str, Any]:

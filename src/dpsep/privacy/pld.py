@@ -149,7 +149,7 @@ class _Law(NamedTuple):
     def epsilon(self, delta: float) -> float:
         if self.infinite > delta / 10:
             raise AccountingRefused(
-                f"delta {delta:g} is too near the rounding error {self.infinite:.1g} of the numerical "
+                f"delta {delta} is too near the rounding error {self.infinite:.1g} of the numerical "
                 "composition; use a larger delta, fewer steps or full batches."
             )
         if self.delta(0.0) <= delta:

@@ -2,7 +2,9 @@ r"""Sums over rows: padded chunks of one compiled shape, on every device and in 
 
 **Privacy.** Called by gates (`dpsep.privacy.gate`), which add the noise; what is returned here is secret. The
 sums are exact integers on the grid of `dpsep.privacy.grid`, whatever the number of chunks, devices or
-processes. Sums that no clipped rows can have raise `DeviceError`. The proof is in docs/proofs/gate.md.
+processes. Before the first row is read the program that is to run on rows is proved to keep them apart
+(`dpsep.privacy.isolation`). Sums that no clipped rows can have raise `DeviceError`. The proof is in
+docs/proofs/gate.md.
 """
 
 import math
@@ -16,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsep.privacy import hosts
-from dpsep.privacy.grid import MAX_ROWS, Block, Contribution, chunk_rows, chunk_sums, coordinates_of
+from dpsep.privacy.grid import MAX_ROWS, Block, Contribution, chunk_sums, coordinates_of, rows_on_grid
+from dpsep.privacy.isolation import Program, arrays_of, program_of
 from dpsep.privacy.rows import Ahead, Part, Records, Rows, fetch, in_memory, size_of
 from dpsep.privacy.sampling import RowNumbers
 
@@ -59,13 +62,24 @@ def _check_device(block: Block, total: NDArray[np.float64], rows: int) -> None:
         )
 
 
-def capacity_of(blocks: Sequence[Block]) -> int:
-    """Return rows of a chunk: as many as suit the device, fewer where a record's contribution is large."""
+def capacity_of(blocks: Sequence[Block], contribution: Any = None) -> int:
+    """Return rows of a chunk: as many as suit the device, fewer where a record's contribution is large.
+
+    A contribution may say itself how many rows it takes at the most, by an attribute ``most_rows``.
+    """
     processor = jax.default_backend() == "cpu"
     capacity = CAPACITY if processor else ACCELERATOR_CAPACITY
     numbers = CHUNK_NUMBERS if processor else ACCELERATOR_NUMBERS
     width = sum(1 if block.kind == "count" else block.size for block in blocks)
-    return max(8, min(capacity, numbers // width // 8 * 8))
+    most = getattr(contribution, "most_rows", capacity)
+    return max(8, min(capacity, most, numbers // width // 8 * 8))
+
+
+def chunk_size(records: int, capacity: int) -> int:
+    """Rows of the chunks that so many records are cut into: of one size, filling the table evenly."""
+    most = min(capacity, MAX_ROWS, max(8, -(-records // 8) * 8))
+    chunks = max(1, -(-records // most))
+    return min(most, max(8, -(-records // (8 * chunks)) * 8))
 
 
 class Reader:
@@ -76,15 +90,26 @@ class Reader:
     sums are integers, so that neither number shows in the result. Rows of a table that is not in memory are
     read ahead while devices compute. A device that is short of memory gets chunks of half the size; how much
     a chunk takes follows from shapes, not from what is in it.
+
+    Parameters
+    ----------
+    records
+        Arrays of floats with one row a record.
+    capacity
+        Most rows of a chunk.
+    private
+        Whether programs must be proved to keep records apart before they run.
+    sampled
+        Whether a record's slot depends on which others were drawn, so that it must not matter either.
     """
 
-    def __init__(self, records: Records, capacity: int = CAPACITY) -> None:
+    def __init__(
+        self, records: Records, capacity: int = CAPACITY, *, private: bool = True, sampled: bool = True
+    ) -> None:
         self._records = records
         self._count = len(records[0])
-        # Chunks of one size that fill the table evenly: what is missing from the last one is padded.
-        most = min(capacity, MAX_ROWS, max(8, -(-self._count // 8) * 8))
-        chunks = max(1, -(-self._count // most))
-        self._capacity = min(most, max(8, -(-self._count // (8 * chunks)) * 8))
+        self._capacity = chunk_size(self._count, capacity)  # what is missing from the last chunk is padded
+        self._private, self._sampled = private, sampled
         self._whole: list[Any] | None = None
 
     def layout(self) -> tuple[Any, ...]:
@@ -112,6 +137,8 @@ class Reader:
         self, contribution: Contribution, blocks: tuple[Block, ...], public: Any, rows: RowNumbers
     ) -> list[NDArray[Any]]:
         """Sum the chunks that are this process's."""
+        public = arrays_of(public)
+        program = self._program(contribution, blocks, public)
         kinds = [np.float64 if math.isinf(block.clip) else np.int64 for block in blocks]
         totals = [np.zeros(block.coordinates, kind) for block, kind in zip(blocks, kinds, strict=True)]
         devices = local_devices()
@@ -127,14 +154,22 @@ class Reader:
         with jax.enable_x64(True), jax.debug_nans(False), jax.debug_infs(False):
             public_at = [public] if len(devices) == 1 else [jax.device_put(public, one) for one in devices]
             for place, chunk in self._chunks(rows, devices):
-                rows_on_grid = chunk_rows(contribution, blocks, public_at[place], chunk)
-                under_way.append(chunk_sums(blocks, rows_on_grid))
+                rows = rows_on_grid(blocks, program(public_at[place], chunk))
+                under_way.append(chunk_sums(blocks, rows))
                 # Devices compute while the next chunks are made ready.
                 if len(under_way) > len(devices):
                     add(under_way.popleft())
             for sums in under_way:
                 add(sums)
         return totals
+
+    def _program(self, contribution: Contribution, blocks: tuple[Block, ...], public: Any) -> Program:
+        """The program for chunks of this size, proved where it must be: no row was read yet."""
+        shapes = [(self._capacity, *array.shape[1:]) for array in self._records]
+        program = program_of(contribution, blocks, public, shapes)
+        if self._private:
+            program.prove(public, sampled=self._sampled)
+        return program
 
     def _chunks(self, rows: RowNumbers, devices: list[Any]) -> Iterator[tuple[int, Any]]:
         """Make the chunks that are this process's, each with the number of the device it lies on."""

@@ -16,24 +16,26 @@ cell that is not finite counts nowhere. The proof is in docs/proofs/scaling.md.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsep.privacy.gate import Permit, Records, make_gate
-from dpsep.privacy.grid import Block
+from dpsep.privacy.gate import Records
+from dpsep.privacy.grid import Block, Contribution
 from dpsep.privacy.mechanism import Mechanism
-from dpsep.privacy.noise import WordStream
 
 RELEASES = 3
 """How many releases the scaling takes."""
 _POWER = 20
 
 Array = NDArray[np.float64]
+Opened = Callable[[Records, list[Block], Contribution], Any]
+"""Opens a gate to records, for blocks and a contribution."""
 
 
 class Scaling(NamedTuple):
@@ -98,9 +100,7 @@ class LinearCounts:
         return (jnp.where(jnp.isfinite(cells), jnp.clip(number, 0, self.bins - 1), -1.0),)
 
 
-def estimate(
-    records: Records, mechanism: Mechanism, permit: Permit, stream: WordStream | None = None
-) -> Scaling:
+def estimate(records: Records, mechanism: Mechanism, opened: Opened) -> Scaling:
     """Find bounds of every column of all arrays, side by side, and the scaling that follows from them.
 
     Parameters
@@ -108,12 +108,14 @@ def estimate(
     records
         Arrays with one row a record; a vector counts as one column.
     mechanism
-        With `RELEASES` steps, one of the parts that ``permit`` was charged for.
+        With `RELEASES` steps.
+    opened
+        Opens a gate of that mechanism.
     """
     if mechanism.steps != RELEASES:
         raise ValueError(f"private scaling takes {RELEASES} releases, not {mechanism.steps}.")
     columns = sum(1 if array.ndim == 1 else array.shape[1] for array in records)
-    counts, deviation = _histogram(records, mechanism, permit, stream, columns, MagnitudeCounts(), None)
+    counts, deviation = _histogram(records, opened, columns, MagnitudeCounts(), None)
     low, high = _magnitude_range(counts, deviation)
     bins = _linear_bins(deviation)
     edges = np.zeros((columns, 0))
@@ -121,9 +123,7 @@ def estimate(
         if done > 1:
             low, high = _range(counts, deviation, edges)
         edges = low[:, None] + (high - low)[:, None] * np.linspace(0.0, 1.0, bins + 1)
-        counts, deviation = _histogram(
-            records, mechanism, permit, stream, columns, LinearCounts(bins), (low, high)
-        )
+        counts, deviation = _histogram(records, opened, columns, LinearCounts(bins), (low, high))
     return within(*_bounds(counts, deviation, edges))
 
 
@@ -133,16 +133,14 @@ def _cells(chunk: tuple[jax.Array, ...]) -> jax.Array:
 
 def _histogram(
     records: Records,
-    mechanism: Mechanism,
-    permit: Permit,
-    stream: WordStream | None,
+    opened: Opened,
     columns: int,
     contribution: MagnitudeCounts | LinearCounts,
     public: tuple[Array, Array] | None,
 ) -> tuple[Array, float]:
     """One release of the joint histogram, as shares of the records, and the noise of a share."""
     block = Block("counts", columns, math.sqrt(columns), kind="count", bins=contribution.bins)
-    gate = make_gate(records, mechanism, [block], contribution, permit, stream=stream)
+    gate = opened(records, [block], contribution)
     released = gate.release(public)["counts"]
     return released / gate.expected_batch, gate.deviations["counts"] / gate.expected_batch
 

@@ -6,6 +6,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from dpsep.privacy.shown import up
 from dpsep.report.drawing import BLUE, GREY, ORANGE, PALE, new_axes, plain
 from dpsep.theory.forecast import Forecast
 from dpsep.theory.planner import NEARLY_FREE, Planned
@@ -82,7 +83,7 @@ def _draw_width(ax: Any, planned: Planned, points: Points) -> None:
     words = {"textcoords": "offset points", "fontsize": 9}
     near_end = epsilon > 2.0
     place = {"xytext": (-6 if near_end else 6, 10), "ha": "right" if near_end else "left"}
-    ax.annotate(f"epsilon {epsilon:.3g}: {width:.3g} times as wide", (epsilon, width), **words, **place)
+    ax.annotate(f"epsilon {up(epsilon, 3)}: {width:.3g} times as wide", (epsilon, width), **words, **place)
     for height, name, style, side in (
         (1.0, "without privacy", "-", "top"),
         (NEARLY_FREE, "nearly free", "--", "bottom"),

@@ -20,6 +20,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from dpsep.privacy.shown import up
 from dpsep.shell.errors import CallError
 from dpsep.shell.screen import interval, print_json, print_table, progress, say
 
@@ -107,7 +108,7 @@ def run(out: Path, epsilon: float, *, as_json: bool = False, data: Any = None) -
         A frame in place of the survey.
     """
     if not 0 < epsilon < math.inf:
-        raise CallError(f"epsilon must be a positive number, not {epsilon:g}.")
+        raise CallError(f"epsilon must be a positive number, not {epsilon}.")
     frame = load() if data is None else data
     _need_matplotlib()
     from dpsep.privacy.ledger import Ledger
@@ -115,7 +116,7 @@ def run(out: Path, epsilon: float, *, as_json: bool = False, data: Any = None) -
     out.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=".new-", dir=out))
     try:
-        ledger = Ledger(folder / "study.db", epsilon=2 * epsilon, delta=2 * DELTA)
+        ledger = Ledger.create(folder / "study.db", epsilon=2 * epsilon, delta=2 * DELTA)
         answers = [_answer(question, frame, epsilon, ledger) for question in QUESTIONS]
         _draw(answers, out / "demo.png", epsilon, len(frame))
         spent, left, rows = ledger.spent(), ledger.remaining(), ledger.verify()
@@ -141,8 +142,10 @@ def run(out: Path, epsilon: float, *, as_json: bool = False, data: Any = None) -
         )
         return
     _print(answers, len(frame), epsilon)
-    say(f"Ledger: {out / 'study.db'} holds both charges: epsilon {spent.epsilon:.4g} of {2 * epsilon:g} and")
-    say(f"delta {spent.delta:.2g} of {2 * DELTA:g} are spent. See: dpsep ledger show {out / 'study.db'}")
+    say(
+        f"Ledger: {out / 'study.db'} holds both charges: epsilon {up(spent.epsilon)} of {up(2 * epsilon)} and"
+    )
+    say(f"delta {up(spent.delta)} of {up(2 * DELTA)} are spent. See: dpsep ledger show {out / 'study.db'}")
     say(f"Picture: {out / 'demo.png'}")
 
 
@@ -194,7 +197,7 @@ def _draw(answers: Sequence[dict[str, Any]], path: Path, epsilon: float, records
             question.title,
             question.axis,
             {
-                f"private (ε = {epsilon:g})": _changes(answer["private"]),
+                f"private (ε = {up(epsilon)})": _changes(answer["private"]),
                 "not private": _changes(answer["not_private"]),
             },
         )
@@ -204,7 +207,7 @@ def _draw(answers: Sequence[dict[str, Any]], path: Path, epsilon: float, records
         panels,
         path,
         title="Doctor visits, RAND Health Insurance Experiment: with privacy and without",
-        note=f"{records:,} person-years, 90% intervals; each private fit is ({epsilon:g}, {DELTA:g})-"
+        note=f"{records:,} person-years, 90% intervals; each private fit is ({up(epsilon)}, {up(DELTA)})-"
         "differentially private for a record",
         labels=CHANGES,
     )
@@ -233,7 +236,7 @@ def _print(answers: Sequence[dict[str, Any]], records: int, epsilon: float) -> N
             )
             for private, plain in zip(answer["private"], answer["not_private"], strict=True)
         ]
-        header = ("90% intervals", f"private (epsilon {epsilon:g}, zero-out)", "not private", "noise")
+        header = ("90% intervals", f"private (epsilon {up(epsilon)}, zero-out)", "not private", "noise")
         print_table(question.title, header, rows)
         say(textwrap.fill(answer["sentence"], 100))
         say()

@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from dpsep.privacy.shown import down, up
 from dpsep.shell.errors import CallError
 from dpsep.shell.screen import number, print_json, print_table, remark, say
 
@@ -54,8 +55,8 @@ def site(config: Path) -> None:
     found = settings.open()  # wrong settings show now, not at the first question
     left = found.ledger.remaining()
     remark(
-        f"Site {settings.name}: modes {', '.join(settings.modes)}, epsilon {left.epsilon:.4g} and delta "
-        f"{left.delta:.3g} left in {settings.ledger}. Connecting to {settings.link.superlink}."
+        f"Site {settings.name}: modes {', '.join(settings.modes)}, epsilon {down(left.epsilon)} and delta "
+        f"{down(left.delta)} left in {settings.ledger}. Connecting to {settings.link.superlink}."
     )
     run_site(settings)
 
@@ -123,11 +124,11 @@ def _check_site(config: Path) -> list[tuple[str, str]]:
         ("rows (public)", str(found._shape[0])),
         ("columns", f"{len(names)}, in the order that the schema gives"),
         ("target", str(read_schema(settings.schema).target)),
-        ("ledger", f"epsilon {left.epsilon:.4g} and delta {left.delta:.3g} left"),
+        ("ledger", f"epsilon {down(left.epsilon)} and delta {down(left.delta)} left"),
         ("modes", ", ".join(settings.modes)),
         (
             "most epsilon a run",
-            "as the ledger" if settings.most_epsilon is None else f"{settings.most_epsilon:g}",
+            "as the ledger" if settings.most_epsilon is None else down(settings.most_epsilon),
         ),
         ("server", settings.link.superlink),
         ("connection", _words(settings.link.insecure, settings.link.key)),
@@ -150,7 +151,7 @@ def _check_server(config: Path) -> list[tuple[str, str]]:
     return [
         ("model", f"{type(model).__name__} of {wanted.schema}"),
         ("bounds", "declared" if model.bounds is not None else "found privately, inside epsilon"),
-        ("budget", f"epsilon {wanted.epsilon:g}, delta {wanted.delta:g}, {wanted.relation}"),
+        ("budget", f"epsilon {up(wanted.epsilon)}, delta {up(wanted.delta)}, {wanted.relation}"),
         ("noise", wanted.mode if wanted.honest is None else f"{wanted.mode}, {wanted.honest} honest"),
         ("sites", ", ".join(settings.sites)),
         ("listens on", settings.link.address),

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dpsep.privacy.leaks import PrivacyLeakWarning
+from dpsep.privacy.shown import up
 from dpsep.shell.errors import CallError
 from dpsep.shell.federate import need_flower
 from dpsep.shell.screen import print_json, print_table, progress, remark, say
@@ -86,7 +87,7 @@ def run(
     """
     need_flower()
     if not 0 < epsilon < math.inf:
-        raise CallError(f"epsilon must be a positive number, not {epsilon:g}.")
+        raise CallError(f"epsilon must be a positive number, not {epsilon}.")
     if out is not None and out.exists():
         raise CallError(f"{out} exists; name another folder with --out.")
     table, schema = _survey(data, rows)
@@ -202,7 +203,7 @@ def _deploy(
         site = folder / "sites" / name
         part.write_parquet(site / "table.parquet")
         (site / "schema.toml").write_text(schema.to_toml())
-        Ledger(site / "ledger.db", epsilon=4 * epsilon, delta=4 * DELTA)
+        Ledger.create(site / "ledger.db", epsilon=4 * epsilon, delta=4 * DELTA)
         text = (site / "site.toml").read_text("utf-8").replace('"table.csv"', '"table.parquet"')
         text = text.replace('modes = ["server"]', 'modes = ["server", "sites", "own"]')
         text = text.replace("most_epsilon = 1.0", f"most_epsilon = {4 * epsilon!r}")
@@ -256,8 +257,8 @@ def _print(told: Told, epsilon: float, faults: bool) -> None:
             site["site"],
             f"{site['rows']:,}",
             str(site["charges"]),
-            f"{site['epsilon']:.4g}",
-            f"{site['delta']:.2g}",
+            up(site["epsilon"]),
+            up(site["delta"]),
         )
         for site in told.sites
     ]

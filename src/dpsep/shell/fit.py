@@ -9,6 +9,7 @@ import io
 import json
 import warnings
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from dpsep.privacy.checkpoint import CheckpointError, WriteError
 from dpsep.privacy.leaks import PrivacyLeakWarning
 from dpsep.privacy.ledger import Ledger
 from dpsep.privacy.mechanism import Relation
+from dpsep.privacy.shown import down, up
 from dpsep.shell.errors import CallError
 from dpsep.shell.fitted import plain_words, report
 from dpsep.shell.folder import RunFolder
@@ -86,13 +88,14 @@ def run(request: Request) -> None:
             if request.as_json:
                 print_json({"run": str(request.out), "resumed": False, "finished": True})
             return
-        leaks = Leaks(request.private, request.strict)
-        with progress("reading the table", hidden=request.as_json):
+        ledger = None if request.ledger is None else open_ledger(request.ledger, request.wait)
+        room = None if ledger is None or folder.begun else partial(_check_look, request, ledger)
+        leaks = Leaks(request.private, request.strict, room=room)
+        with progress("opening the table", hidden=request.as_json):
             inputs = _inputs(request, leaks)
         for message in leaks.warnings:
             warn(message)
         _remarks(request, inputs)
-        ledger = None if request.ledger is None else open_ledger(request.ledger, request.wait)
         check_ledger(ledger, inputs.unit or "record")
         inputs, test = _test_rows(request, inputs, ledger, begun=folder.begun)
         weak = weak_budget(request, inputs)
@@ -104,6 +107,25 @@ def run(request: Request) -> None:
         metrics = _metrics(request, estimator, test, ledger, folder)
         _store(estimator, inputs, folder, request, metrics)
     report(estimator, inputs, request, leaks, metrics)
+
+
+def _check_look(request: Request, ledger: Ledger) -> None:
+    """Refuse a look at the table, which comes before the charge, where that charge might not fit."""
+    left, asked = ledger.remaining(), request.epsilon or 0.0
+    if ledger.rule == "sum" and left.epsilon >= asked and left.delta >= request.delta:
+        return
+    why = (
+        f"a fit with epsilon {up(asked)} and delta {up(request.delta)} does not fit into what {ledger.path} "
+        f"has left, epsilon {down(left.epsilon)} and delta {down(left.delta)}"
+    )
+    if ledger.rule != "sum":
+        why = (
+            f"by the rule of {ledger.path}, {ledger.rule!r}, only the charge itself tells whether a fit fits"
+        )
+    raise CallError(
+        f"{why}; and without a schema the table would have to be looked at before the charge. Ask for less, "
+        "or declare columns and classes (--schema FILE). No record was read."
+    )
 
 
 def _check_options(request: Request) -> None:

@@ -102,8 +102,7 @@ def _read(path: Path, epsilon: float, delta: float) -> _State:
         ) from error
     if state.begun and (state.epsilon, state.delta) != (epsilon, delta):
         raise CallError(
-            f"the unfinished run's metrics were begun with --metrics-epsilon {state.epsilon:g}; give the "
-            "same."
+            f"the unfinished run's metrics were begun with --metrics-epsilon {state.epsilon}; give the same."
         )
     return state
 

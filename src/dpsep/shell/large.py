@@ -10,14 +10,11 @@ import math
 import re
 from pathlib import Path
 
-import polars as pl
-
 from dpsep.data import LargeTable, Schema, TableError, scan
 from dpsep.data.files import find_source
-from dpsep.data.frames import as_frame
 from dpsep.shell.errors import CallError
 
-__all__ = ["open_large", "parse_size", "refuse_whole", "structure_of_large"]
+__all__ = ["open_large", "parse_size", "refuse_whole"]
 
 UNITS = {
     "": 1,
@@ -68,11 +65,6 @@ def open_large(table: str, format: str | None, memory: int) -> LargeTable:
     if not len(found):
         raise TableError(f"{found.label} has a header but no rows")
     return found
-
-
-def structure_of_large(table: LargeTable) -> pl.DataFrame:
-    """Return a table without rows that has the names and types of a large one."""
-    return as_frame(table.schema.empty_table())
 
 
 def refuse_whole(schema: Schema, unit: str | None, *, labelled: bool) -> None:

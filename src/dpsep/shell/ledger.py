@@ -2,8 +2,9 @@
 
 from typing import Any
 
+from dpsep.privacy.shown import down, up
 from dpsep.shell.errors import CallError
-from dpsep.shell.screen import number, print_json, print_table, say
+from dpsep.shell.screen import print_json, print_table, say
 
 __all__ = ["create", "open_ledger", "show", "shown", "verify"]
 
@@ -39,11 +40,11 @@ def create(
         raise CallError(
             f"{name} exists already and is left as it is; 'dpsep ledger show {name}' looks at it."
         )
-    made = Ledger(path, epsilon=epsilon, delta=delta, relation=relation, unit=unit, rule=rule)
+    made = Ledger.create(path, epsilon=epsilon, delta=delta, relation=relation, unit=unit, rule=rule)
     if as_json:
         print_json(_document(made))
         return
-    say(f"Made the ledger {name}: epsilon {made.epsilon:g} and delta {made.delta:g} in all, for each")
+    say(f"Made the ledger {name}: epsilon {down(made.epsilon)} and delta {down(made.delta)} in all, for each")
     say(f"{made.unit}, relation {made.relation}, rule {made.rule}. These terms are fixed. Keep the ledger as")
     say("long as the data and never set it back to an old copy: what was spent would be spent again.")
     say(f"Charge a fit to it: dpsep fit ... --ledger {name}")
@@ -59,17 +60,17 @@ def show(path: str, *, as_json: bool) -> None:
     spent, left = document["spent"], document["left"]
     say(f"Ledger {shown(path)} ({ledger.id})")
     say(f"  for each {ledger.unit}, relation {ledger.relation}, rule {ledger.rule}")
-    say(f"  allowed  epsilon {ledger.epsilon:<10g} delta {ledger.delta:g}")
-    say(f"  spent    epsilon {number(spent['epsilon']):<10} delta {number(spent['delta'])}")
-    say(f"  left     epsilon {number(round(left['epsilon'], 12)):<10} delta {number(left['delta'])}")
+    say(f"  allowed  epsilon {down(ledger.epsilon):<10} delta {down(ledger.delta)}")
+    say(f"  spent    epsilon {up(spent['epsilon']):<10} delta {up(spent['delta'])}")
+    say(f"  left     epsilon {down(left['epsilon']):<10} delta {down(left['delta'])}")
     rows = [
         (
             str(row["number"]),
             row["time"],
             row["kind"],
             row["run"][:12],
-            number(row["epsilon"]) if row["epsilon"] else "",
-            number(row["delta"]) if row["delta"] else "",
+            up(row["epsilon"]) if row["epsilon"] else "",
+            up(row["delta"]) if row["delta"] else "",
             str(row["event"].get("purpose", "")),
         )
         for row in document["rows"]

@@ -23,8 +23,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from dpsep.data import encode, read_table
+from dpsep.data import read_table
 from dpsep.data.frames import unknown_column
+from dpsep.data.large_encoded import EncodedTable
+from dpsep.data.later import read_now
 from dpsep.estimators.statement import PrivacyStatement
 from dpsep.estimators.store import Estimator
 from dpsep.privacy.accounting import calibrate
@@ -33,6 +35,7 @@ from dpsep.privacy.grid import Block
 from dpsep.privacy.ledger import Ledger
 from dpsep.privacy.mechanism import Mechanism, Relation, Schedule
 from dpsep.privacy.sampling import FullBatch
+from dpsep.privacy.shown import down, up
 from dpsep.shell.calibration import (
     SCORES_SHARE,
     bin_numbers,
@@ -44,8 +47,7 @@ from dpsep.shell.errors import CallError
 from dpsep.shell.predict import predictions
 from dpsep.shell.scores import row_scores
 from dpsep.shell.screen import number
-from dpsep.shell.table import Inputs, target_of
-from dpsep.shell.units import labels_of
+from dpsep.shell.table import Inputs
 
 __all__ = ["check_room", "hold_out", "private_metrics", "public_metrics", "read_public"]
 
@@ -76,8 +78,8 @@ class Metrics(NamedTuple):
         again = "" if times == 1 else f" The run died on the way: {times} such sums are counted."
         return (
             f"Its {what} come from one noisy sum over {self.privacy['rows']} held-out records, which is "
-            f"({epsilon:.4g}, {delta:.4g})-differentially private for each of them ({fit.relation}); with "
-            f"the fit it counts as ({fit.epsilon + epsilon:.4g}, {fit.delta + delta:.4g}), the sum of both. "
+            f"({up(epsilon)}, {up(delta)})-differentially private for each of them ({fit.relation}); with "
+            f"the fit it counts as ({up(fit.epsilon + epsilon)}, {up(fit.delta + delta)}), the sum of both. "
             f"Scores beyond their public ranges were clamped.{again}"
         )
 
@@ -98,30 +100,26 @@ def hold_out(inputs: Inputs, share: float) -> tuple[Inputs, Inputs]:
         )
     if inputs.model == "mixture":
         raise CallError("metrics of a mixture have no declared range; leave --metrics-epsilon out.")
-    records = inputs.features.height
+    records = len(inputs.features)
     held = round(share * records)
     if held < 1 or records - held < 2:
         raise CallError(f"of {records} rows --holdout {share:g} leaves too few to fit or to hold out.")
     order = np.random.default_rng(0).permutation(records)
-    parts = []
-    for rows in (np.sort(order[held:]), np.sort(order[:held])):
-        target = None if inputs.target is None else inputs.target[rows]
-        parts.append(inputs._replace(features=inputs.features[rows], target=target))
-    return parts[0], parts[1]
+    return inputs.some(np.sort(order[held:])), inputs.some(np.sort(order[:held]))
 
 
 def check_room(ledger: Ledger | None, epsilon: float, metrics_epsilon: float, delta: float) -> None:
     """Refuse before the fit is charged where the metrics will not be affordable behind it."""
     if not 0 < metrics_epsilon < math.inf:
-        raise CallError(f"--metrics-epsilon must be a positive number, not {metrics_epsilon:g}.")
+        raise CallError(f"--metrics-epsilon must be a positive number, not {metrics_epsilon}.")
     if ledger is None or ledger.rule != "sum":
         return
     left = ledger.remaining()
     if left.epsilon < epsilon + metrics_epsilon or left.delta < 2 * delta:
         raise CallError(
-            f"fit and metrics together need epsilon {epsilon + metrics_epsilon:g} and delta {2 * delta:g} "
-            f"(--delta for each of the two), and the ledger has epsilon {left.epsilon:g} and delta "
-            f"{left.delta:g} left; ask for less. No record was read."
+            f"fit and metrics together need epsilon {up(epsilon + metrics_epsilon)} and delta "
+            f"{up(2 * delta)} (--delta for each of the two), and the ledger has epsilon "
+            f"{down(left.epsilon)} and delta {down(left.delta)} left; ask for less. No record was read."
         )
 
 
@@ -131,20 +129,19 @@ def read_public(table: str, inputs: Inputs) -> Inputs:
     frame = read_table(table, schema=schema)
     if schema.target is not None and schema.target not in frame.columns:
         raise CallError(f"{table}: {unknown_column(schema.target, frame.columns)}")
-    matrix, names = encode(frame, schema)
-    if not np.isfinite(matrix).all(axis=1).any():
+    known = inputs.unit == "record" and schema.unit in frame.columns
+    encoded = EncodedTable(read_now(frame, table), schema, by_unit=known)
+    found = inputs._replace(features=encoded.features, target=encoded.target, groups=encoded.groups)
+    if not np.isfinite(found.cells()[0].to_numpy()).all(axis=1).any():
         raise CallError(
             f"{table} has no row without missing or undeclared cells, so there is nothing to score."
         )
-    target = None if schema.target is None else target_of(frame, schema)
-    known = inputs.unit == "record" and schema.unit in frame.columns
-    groups = labels_of(frame, schema) if known else None
-    return inputs._replace(features=pl.DataFrame(matrix, schema=list(names)), target=target, groups=groups)
+    return found
 
 
 def public_metrics(estimator: Estimator, inputs: Inputs) -> Metrics:
     """Score rows that are public."""
-    scores = row_scores(estimator, inputs.features, inputs.target, inputs.groups)
+    scores = row_scores(estimator, *inputs.cells())
     good = np.isfinite(scores["log_density"])
     means = {
         name: float(scores[name][good].mean()) if good.any() else None for name in scores if name in _NAMES
@@ -169,7 +166,7 @@ def private_metrics(
 ) -> Metrics:
     """Charge, score the held-out rows, and release one noisy sum of their scores and histograms."""
     names, low, high = _ranges(estimator, held)
-    records = held.features.height
+    records = len(held.features)
     sigma = calibrate(epsilon, delta, FullBatch(), relation, 1, records)
     mechanism = Mechanism(FullBatch(), relation, 1, sigma, records)
     histograms = histogram_blocks(labels=held.classes is not None)
@@ -178,7 +175,7 @@ def private_metrics(
     check_blocks(mechanism, blocks)
     permit = authorise(ledger, Schedule((mechanism,)), delta, purpose="metrics on held-out rows")
     try:
-        scores = row_scores(estimator, held.features, held.target)
+        scores = row_scores(estimator, *held.cells())
         rows = np.stack([scores[name] for name in names], axis=1)
         bins = bin_numbers(scores)
         places = np.stack([bins[block.name] for block in histograms], axis=1)
@@ -213,6 +210,7 @@ def private_metrics(
         "sigma": sigma,
         "rows": records,
         "run": permit.run,
+        **({} if permit.ledger is None else {"ledger": permit.ledger}),
     }
     document = {
         "on": "held-out rows, privately",
@@ -281,7 +279,7 @@ def _ranges(estimator: Estimator, held: Inputs) -> tuple[list[str], NDArray[np.f
 def _typical_sd(estimator: Any, held: Inputs) -> float:
     """Predictive standard deviation where every feature is in the middle of its bounds: public."""
     bounds = held.bounds if held.bounds is not None else getattr(estimator, "feature_bounds_", None)
-    columns = held.features.columns
+    columns = held.columns
     middle = np.zeros(len(columns)) if bounds is None else np.mean(np.asarray(bounds), axis=0)
     row = pl.DataFrame(np.nan_to_num(middle, posinf=0.0, neginf=0.0)[None, :], schema=columns)
     return float(predictions(estimator, row)["sd"][0])

@@ -4,7 +4,7 @@
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from dpsep.data import Column, Schema
@@ -25,12 +25,15 @@ class Leaks:
         As the result's statement tells it.
     warnings
         As the user is told, with what to do about it.
+    room
+        Raises where the budget does not suffice for what a look at the table is to prepare.
     """
 
     private: bool
     strict: bool
     found: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    room: Callable[[], None] | None = None
 
     def add(self, what: str, advice: str) -> None:
         """Note a leak; an error under ``strict``, nothing without privacy."""
@@ -41,6 +44,12 @@ class Leaks:
             raise PrivacyLeakError(message)
         self.found.append(what)
         self.warnings.append(message)
+
+    def look(self, what: str, advice: str) -> None:
+        """Note that the table is to be looked at before its charge; refuse where that may be for nothing."""
+        self.add(what, advice)
+        if self.private and self.room is not None:
+            self.room()
 
 
 def parse_bounds(texts: Sequence[str], schema: Schema) -> Schema:

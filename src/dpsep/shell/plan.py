@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpsep.privacy.mechanism import Relation
+from dpsep.privacy.shown import up
 from dpsep.shell.errors import CallError
 from dpsep.shell.screen import number, print_table, progress, remark, say, write_json
 
@@ -218,13 +219,13 @@ def _show(planned: "Planned") -> None:
 
 def _show_settings(planned: "Planned") -> None:
     request, settings = planned.request, planned.settings
-    epsilon = number(request.epsilon) + (" (found)" if planned.found == "epsilon" else "")
+    epsilon = up(request.epsilon) + (" (found)" if planned.found == "epsilon" else "")
     records = f"{request.records:,}" + (" (found)" if planned.found == "records" else "")
     rows = [
         ("model", f"{request.model} ({planned.estimator})"),
         ("records", records),
         ("unknown numbers", f"{request.dimension:,}"),
-        ("privacy", f"epsilon {epsilon}, delta {number(request.delta)}, {request.relation}"),
+        ("privacy", f"epsilon {epsilon}, delta {up(request.delta)}, {request.relation}"),
         (
             "columns are scaled by",
             "declared bounds" if request.declared else "ranges found with a tenth of the budget",
@@ -270,10 +271,10 @@ def _show_verdict(planned: "Planned") -> None:
     if planned.free_records is not None:
         say(
             f"From {planned.free_records:,} records on, privacy is nearly free at epsilon "
-            f"{number(planned.request.epsilon)}: intervals at most 5% wider."
+            f"{up(planned.request.epsilon)}: intervals at most 5% wider."
         )
     elif planned.forecast is not None:
-        say(f"No number of records makes privacy nearly free at epsilon {number(planned.request.epsilon)}.")
+        say(f"No number of records makes privacy nearly free at epsilon {up(planned.request.epsilon)}.")
     say()
 
 
@@ -288,7 +289,7 @@ def _show_curve(planned: "Planned") -> None:
         ("epsilon", "width", "noise share", "loss, nats a record", ""),
         [
             (
-                number(epsilon),
+                up(epsilon),
                 number(one.widening),
                 f"{one.noise_share:.0%}",
                 number(one.excess_risk),

@@ -8,11 +8,13 @@ are predicted as those of a new group. Of a mixture a row gets its most probable
 probability and the log predictive density of the row.
 
 **Privacy.** A prediction is computed from the released posterior and the new row: post-processing. It tells
-of the new row, which no noise protects.
+of the new row, which no noise protects: predictions for the very table that was fitted are about the records
+that the fit protected. Where a table has that one's size and columns, the command says so.
 """
 
+import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,7 @@ from dpsep.data import Schema, encode, read_table
 from dpsep.estimators.glm import LogisticRegression, PoissonRegression
 from dpsep.estimators.mixed_base import MixedEstimator
 from dpsep.estimators.mixture import GaussianMixture
+from dpsep.estimators.statement import PrivacyStatement
 from dpsep.estimators.store import Estimator, StoreError, load
 from dpsep.privacy.checkpoint import atomic_write
 from dpsep.shell.errors import WRONG, CallError, explain
@@ -63,10 +66,17 @@ def run(
             None if groups is None else groups[usable],
         )
         result = _table(columns, usable)
+        alike = _alike(folder, estimator.privacy_, frame, schema)
     if not usable.all():
         remark(
             f"{int((~usable).sum())} of {len(usable)} rows have missing or undeclared cells: "
             "no prediction for them."
+        )
+    if alike is not None:
+        remark(
+            f"{table} has {alike} of the table that was fitted. If it is that one, these predictions are "
+            "about its records and NOT PRIVATE: each is computed from the cells of its own record, without "
+            "noise, and the run's privacy statement does not cover them. Keep them as that table is kept."
         )
     if as_json:
         print_json(result.to_dicts())
@@ -105,6 +115,24 @@ def predictions(
     if has_counts(estimator):
         low, high = _count_interval(mean, sd**2)
     return {"mean": mean, "sd": sd, "low": low, "high": high}
+
+
+def _alike(folder: Path, fit: PrivacyStatement | None, frame: pl.DataFrame, schema: Schema) -> str | None:
+    """Say in what a table is like the one that a private run was fitted to; None where it is another.
+
+    Rows that were held out of the fit for private metrics are counted. Where whole groups are protected the
+    number of rows is not known, and where a statement has no schedule that of records is not: then the
+    target's column alone is taken as a sign.
+    """
+    if fit is None or (schema.target is not None and schema.target not in frame.columns):
+        return None
+    if fit.unit != "record" or fit.schedule is None:
+        return None if schema.target is None else "the columns, the target among them,"
+    records = max(int(part["records"]) for part in fit.schedule["parts"])
+    sizes = {records}
+    with suppress(OSError, ValueError):
+        sizes.add(records + int(json.loads((folder / "metrics.json").read_text("utf-8")).get("rows") or 0))
+    return "the columns and the number of rows" if frame.height in sizes else None
 
 
 @contextmanager

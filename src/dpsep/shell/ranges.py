@@ -21,18 +21,22 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsep.data import Column, Schema, encode, read_table
+from dpsep.data import Column, Schema, encode
 from dpsep.data.files import Source
+from dpsep.data.frames import as_frame
+from dpsep.data.later import open_later
+from dpsep.data.table import settled_format
 from dpsep.privacy import scaling
 from dpsep.privacy.accounting import calibrate_schedule
-from dpsep.privacy.gate import Gate, Permit, authorise
-from dpsep.privacy.grid import Block
+from dpsep.privacy.gate import Gate, Permit, Records, authorise
+from dpsep.privacy.grid import Block, Contribution
 from dpsep.privacy.ledger import Ledger
 from dpsep.privacy.mechanism import Mechanism, Schedule
 from dpsep.privacy.sampling import FullBatch
+from dpsep.privacy.shown import up
 from dpsep.shell.errors import CallError
 from dpsep.shell.ledger import open_ledger, shown
-from dpsep.shell.screen import number, progress, remark
+from dpsep.shell.screen import progress, remark
 from dpsep.shell.units import check_ledger
 
 __all__ = ["find_ranges"]
@@ -72,7 +76,7 @@ def find_ranges(
     """
     if not (0 < epsilon < math.inf and 0 < delta < 1):
         raise CallError(
-            f"--epsilon must be a positive number and --delta between 0 and 1, not {epsilon:g} and {delta:g}."
+            f"--epsilon must be a positive number and --delta between 0 and 1, not {epsilon} and {delta}."
         )
     untyped = all(kind is None for kind in types.values())
     names = [name for name, kind in types.items() if kind is None or kind.is_numeric()]
@@ -85,10 +89,11 @@ def find_ranges(
     if ledger is None:
         remark("No --ledger: nothing adds this draft to fits of the same data; that is left to you.")
     schema = Schema(tuple(Column(name, "number") for name in names))
-    frame = read_table(source, format, schema=schema)
-    schedule = _schedule(len(names), frame.height, epsilon, delta, ledger, untyped=untyped)
+    table = open_later(source, settled_format(source, format), schema)
+    schedule = _schedule(len(names), len(table), epsilon, delta, ledger, untyped=untyped)
     permit = authorise(ledger, schedule, delta, purpose="draft of a schema")
     try:
+        frame = as_frame(table.read(slice(None), names))
         # One column at a time, so that a record's missing cells silence it in their own columns only.
         cells = [encode(frame, Schema((Column(name, "number"),)))[0][:, 0] for name in names]
         with progress("finding ranges") as report:
@@ -99,7 +104,7 @@ def find_ranges(
         raise
     if ledger is not None:
         ledger.finish(permit.run, "finished")
-    spent = f"epsilon {number(permit.epsilon)}, delta {delta:g}, {schedule.relation}"
+    spent = f"epsilon {up(permit.epsilon)}, delta {up(delta)}, {schedule.relation}"
     charged = "charged to no ledger"
     if ledger_path is not None:
         charged = f"charged to {shown(ledger_path)} as run {permit.run[:12]}"
@@ -138,9 +143,13 @@ def _release(
         level = max(LEAST_SHARE, 4.0 * gate.deviations["counts"] / gate.records)
         numeric = [bool(one > level) for one in share]
     found: dict[str, dict[str, Any]] = {}
+
+    def opened(records: Records, blocks: list[Block], contribution: Contribution) -> Gate:
+        return Gate(records, schedule.parts[-1], blocks, contribution, permit)
+
     for place, (name, column) in enumerate(zip(names, cells, strict=True)):
         if numeric[place]:
-            ranges = scaling.estimate((column,), schedule.parts[-1], permit)
+            ranges = scaling.estimate((column,), schedule.parts[-1], opened)
             bounds = [_outward(float(ranges.low[0]), -1), _outward(float(ranges.high[0]), 1)]
             found[name] = {"kind": "number", "bounds": bounds}
         else:

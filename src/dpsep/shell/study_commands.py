@@ -96,7 +96,7 @@ def audit(
         typer.Option(help="canary, membership, 'one run' or replay; all if left out. May be repeated."),
     ] = None,
     controls: Annotated[
-        bool, typer.Option("--controls", help="Also break the library in eleven ways; all must be caught.")
+        bool, typer.Option("--controls", help="Also break the library in twelve ways; all must be caught.")
     ] = False,
     matrix: Annotated[
         str | None,

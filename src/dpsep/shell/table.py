@@ -3,8 +3,9 @@
 There is always a schema in the end: the user's file with the call's options laid over it, or one made from
 the table's column types. It is stored with the result, so that `dpsep predict` reads new tables the same way.
 
-**Privacy.** Everything is decided by declared structure: options, schema, column names and types. Where that
-does not suffice (types of a CSV file, classes that nobody declared) the table is looked at, and each such
+**Privacy.** Everything is decided by declared structure: options, schema, column names and types; rows are
+counted, and their cells are read by the fit, after its charge (`dpsep.data.later`). Where declarations do not
+suffice (types of a CSV file, classes that nobody declared) the table is looked at beforehand, and each such
 look is a leak that is warned of and written into the result's statement; ``--strict`` makes it an error.
 """
 
@@ -15,18 +16,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
-from dpsep.data import Column, Schema, encode, encode_target, encoded_bounds, read_table
-from dpsep.data.cells import category_codes
+from dpsep.data import Column, Schema, encoded_bounds, read_table
 from dpsep.data.files import find_source
-from dpsep.data.frames import unknown_column
+from dpsep.data.frames import as_frame, from_arrow, unknown_column
+from dpsep.data.large import LargeColumn, LargeColumns, LargeTable
 from dpsep.data.large_encoded import EncodedTable
+from dpsep.data.later import open_later, read_now
+from dpsep.data.table import settled_format
 from dpsep.shell.errors import CallError
-from dpsep.shell.large import open_large, refuse_whole, structure_of_large
+from dpsep.shell.large import open_large, refuse_whole
 from dpsep.shell.overlay import Leaks, note_schema, parse_bounds, parse_classes, with_target
-from dpsep.shell.units import labels_of, settle_unit
+from dpsep.shell.units import settle_unit
 
-__all__ = ["MODELS", "Inputs", "Leaks", "read_inputs", "target_of"]
+__all__ = ["MODELS", "Inputs", "Leaks", "read_inputs"]
 
 MODELS = {
     "linear": "LinearRegression",
@@ -50,11 +54,9 @@ class Inputs(NamedTuple):
     schema
         The declared structure, target included.
     features
-        A frame of doubles with the encoded columns' names; columns of a large table where it is read as it
-        goes.
+        The encoded columns, doubles, of a table whose rows are read by the fit.
     target
-        Numbers, or labels with an empty text for what is missing or undeclared (a column of a large table
-        likewise); None of a mixture.
+        Numbers, or labels that are missing where they are not declared; None of a mixture.
     bounds, target_bounds
         Declared; None where any is missing.
     unbounded
@@ -64,26 +66,43 @@ class Inputs(NamedTuple):
     unit
         Of a mixed model: whose privacy is counted, ``"record"`` or ``"group"``; None of other models.
     groups
-        Of a mixed model: the label of each row, None or -1 where it is missing or undeclared.
+        Of a mixed model: the label of each row, missing or -1 where it is not declared.
     """
 
     model: str
     schema: Schema
-    features: Any
-    target: Any
+    features: LargeColumns
+    target: LargeColumn | None
     bounds: tuple[Any, Any] | None
     target_bounds: tuple[float, float] | None
     unbounded: tuple[str, ...]
     left_out: str | None = None
     unit: str | None = None
-    groups: Any = None
+    groups: LargeColumn | None = None
 
     @property
     def columns(self) -> list[str]:
         """Names of the encoded columns."""
-        return list(
-            self.features.columns if isinstance(self.features, pl.DataFrame) else self.features.column_names
-        )
+        return list(self.features.column_names)
+
+    def some(self, rows: NDArray[np.int64]) -> "Inputs":
+        """The same of some rows."""
+        table = self.features.table.rows(rows)
+        target = None if self.target is None else table[self.target.name]
+        return self._replace(features=table[self.columns], target=target)
+
+    def cells(self) -> tuple[pl.DataFrame, Any, Any]:
+        """Read all rows: features; numbers, or labels with an empty text for what cannot be used; groups."""
+        features = from_arrow(self.features.read(slice(None)))
+        target = groups = None
+        if self.target is not None:
+            answers = self.target.read(slice(None))
+            target = answers.to_numpy()
+            if self.classes is not None:
+                target = np.array(["" if label is None else label for label in answers.to_pylist()])
+        if self.groups is not None:
+            groups = np.array(self.groups.read(slice(None)).to_pylist(), object)
+        return features, target, groups
 
     @property
     def classes(self) -> list[str] | None:
@@ -108,32 +127,19 @@ def read_inputs(
     unit: str | None = None,
     memory: int | None = None,
 ) -> Inputs:
-    """Read a table and settle what is predicted from what, and how.
+    """Open a table and settle what is predicted from what, and how.
 
-    With ``memory``, bytes that may be held for rows, the table is opened and its rows are left for the fit.
+    With ``memory``, bytes that may be held for rows, the fit reads them as it goes, else all at once.
     """
-    large = None if memory is None else open_large(table, format, memory)
-    source = find_source(table) if large is None else None
-    label = table if source is None else source.label
-
-    def read(declared: Schema | None) -> pl.DataFrame:
-        if large is not None:
-            return structure_of_large(large)
-        return read_table(source or table, format, schema=declared)
-
     labels = None if classes is None else parse_classes(classes)
     mixture = model == "mixture"
     if mixture:
         _refuse_target(target, classes)
     left_out = None
     if schema is None:
-        frame = read(None)
-        declared = _number_types(frame, drop) if mixture else _from_types(frame, target, labels, drop, model)
-        if source is not None and (format or source.format) == "csv":
-            leaks.add(
-                "the column types of the text file were guessed from its values",
-                f"Declare them: 'dpsep schema {table} --out schema.toml' drafts a schema for --schema.",
-            )
+        opened = _open(table, format, memory, None, leaks)
+        empty = as_frame(opened.schema.empty_table())
+        declared = _number_types(empty, drop) if mixture else _from_types(empty, target, labels, drop, model)
         chosen = _model(model, declared)
         counted = settle_unit(declared, chosen, unit, leaks)
     else:
@@ -144,32 +150,24 @@ def read_inputs(
         note_schema(declared, leaks)
         chosen = _model(model, declared)
         counted = settle_unit(declared, chosen, unit, leaks)
-        frame = read(declared)
+        opened = _open(table, format, memory, declared, leaks)
         for name in (declared.target, declared.unit):
-            if name is not None and name not in frame.columns:
-                raise CallError(f"{label}: {unknown_column(name, frame.columns)}")
-    if large is not None:
+            if name is not None and name not in opened.names:
+                raise CallError(f"{opened.label}: {unknown_column(name, opened.names)}")
+    if memory is not None:
         refuse_whole(declared, counted, labelled=chosen in CLASSIFIERS)
     if chosen in CLASSIFIERS:
-        declared = _with_classes(declared, frame, leaks)
+        declared = _with_classes(declared, opened, leaks)
     declared = parse_bounds(bounds, declared)
-    groups = None if counted is None else labels_of(frame, declared)
-    if large is None:
-        answers = None if declared.target is None else target_of(frame, declared)
-        matrix, names = encode(frame, declared)
-        features: Any = pl.DataFrame(matrix, schema=list(names))
-    else:
-        encoded = EncodedTable(large, declared)
-        features, answers = encoded.features, encoded.target
-    del frame  # as large as the matrix, and not needed any more
+    encoded = EncodedTable(opened, declared, by_unit=counted is not None)
     low, high = encoded_bounds(declared)
     bounded = bool(np.isfinite(low).all() and np.isfinite(high).all())
     outcome = None if declared.target is None else declared[declared.target]
     return Inputs(
         model=chosen,
         schema=declared,
-        features=features,
-        target=answers,
+        features=encoded.features,
+        target=encoded.target,
         bounds=(low.tolist(), high.tolist()) if bounded else None,
         target_bounds=None if outcome is None else outcome.bounds,
         unbounded=tuple(
@@ -177,8 +175,26 @@ def read_inputs(
         ),
         left_out=left_out,
         unit=counted,
-        groups=groups,
+        groups=encoded.groups,
     )
+
+
+def _open(
+    table: str, format: str | None, memory: int | None, schema: Schema | None, leaks: Leaks
+) -> LargeTable:
+    """Open a table; of a private one the cells are left for the fit, unless its types have to be guessed."""
+    if memory is not None:
+        return open_large(table, format, memory)
+    source = find_source(table)
+    if not leaks.private:
+        return read_now(read_table(source, format, schema=schema), source.label)
+    kind = settled_format(source, format)
+    if schema is None and kind == "csv":
+        leaks.look(
+            "the column types of the text file were guessed from its values",
+            f"Declare them: 'dpsep schema {table} --out schema.toml' drafts a schema for --schema.",
+        )
+    return open_later(source, kind, schema)
 
 
 def _refuse_target(target: str | None, classes: str | None) -> None:
@@ -273,16 +289,17 @@ def _model(model: str, schema: Schema) -> str:
     return model
 
 
-def _with_classes(schema: Schema, frame: pl.DataFrame, leaks: Leaks) -> Schema:
+def _with_classes(schema: Schema, table: LargeTable, leaks: Leaks) -> Schema:
     """Make sure that a yes/no target has two classes; read them off the table if nobody declared any."""
     outcome = schema[str(schema.target)]
     categories = outcome.categories
     if categories is None or categories == ("?",):
-        leaks.add(
+        leaks.look(
             f"the classes of {outcome.name!r} were read off the table",
             "Declare them: --classes NEGATIVE,POSITIVE.",
         )
-        found = frame[outcome.name].drop_nulls().unique().sort()
+        cells = as_frame(table.read(slice(None), [outcome.name]))[outcome.name]
+        found = cells.drop_nulls().unique().sort()
         labels = dict.fromkeys(_label(value) for value in found.to_list())
         categories = tuple(label for label in labels if label)
     if len(categories) != 2:
@@ -291,15 +308,6 @@ def _with_classes(schema: Schema, frame: pl.DataFrame, leaks: Leaks) -> Schema:
             "with --classes NEGATIVE,POSITIVE."
         )
     return schema.with_columns(Column(outcome.name, "category", categories=categories))
-
-
-def target_of(frame: pl.DataFrame, schema: Schema) -> Any:
-    """Return the target: numbers, or labels with an empty text for what is missing or undeclared."""
-    outcome = schema[str(schema.target)]
-    if outcome.categories is None:
-        return encode_target(frame, schema)
-    labels = np.array(["", *outcome.categories])
-    return labels[category_codes(frame[outcome.name], outcome) + 1]
 
 
 def _label(value: Any) -> str:

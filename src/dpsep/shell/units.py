@@ -13,9 +13,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from dpsep.data import Column, Schema
-from dpsep.data.cells import category_codes, parse_number
+from dpsep.data import Schema
 from dpsep.data.frames import unknown_column
+from dpsep.data.large_encoded import unit_labels
 from dpsep.shell.errors import CallError
 from dpsep.shell.overlay import Leaks
 
@@ -87,28 +87,9 @@ def _note_rows(schema: Schema, leaks: Leaks, advice: str) -> None:
 
 
 def labels_of(frame: pl.DataFrame, schema: Schema) -> NDArray[Any]:
-    """Return the group of each row, as the mixed models take it.
-
-    Declared labels are compared as categories are. Where a number of groups is declared a cell is its code,
-    as text or as a number; what is no whole number becomes -1, which is nobody's.
-
-    Examples
-    --------
-    >>> frame = pl.DataFrame({"who": ["1", " 0", "1.5", "x", None]})
-    >>> labels_of(frame, Schema((Column("a", "number"),), unit="who", groups=2)).tolist()
-    [1, 0, -1, -1, -1]
-    >>> labels_of(frame, Schema((Column("a", "number"),), unit="who", groups=("x", "1"))).tolist()
-    ['1', None, None, 'x', None]
-    """
-    cells = frame[str(schema.unit)]
-    if isinstance(schema.groups, int):
-        numbers = parse_number(cells)
-        whole = (numbers >= 0) & (numbers < schema.groups) & (numbers == np.floor(numbers))
-        return np.where(whole, numbers, -1.0).astype(np.int64)
-    labels = schema.groups or ()
-    column = Column(cells.name, "category", categories=labels)
-    # A code of -1 takes the last, which is no label.
-    return np.array([*labels, None], dtype=object)[category_codes(cells, column)]
+    """Return the group of each row of a table, as the mixed models take it."""
+    labels = unit_labels(frame, schema)
+    return labels.to_numpy() if isinstance(schema.groups, int) else np.array(labels.to_pylist(), object)
 
 
 def new_labels(estimator: Any, frame: pl.DataFrame, schema: Schema) -> NDArray[Any] | None:

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from dpsep.privacy.mechanism import Relation
+from dpsep.privacy.shown import up
 from dpsep.theory.forecast import ROUGH, Forecast
 from dpsep.theory.request import MOST_BUDGET, MOST_RECORDS, Model, Request, check_request, number_within
 from dpsep.theory.runs import (
@@ -280,14 +281,14 @@ def _remedies(request: Request, met: Met) -> tuple[str, ...]:
     if feasible(request):
         epsilon = least_epsilon(request, met)
         if epsilon is not None and epsilon > request.epsilon:
-            found.append(f"epsilon {epsilon:g} with these records")
+            found.append(f"epsilon {up(epsilon)} with these records")
     records = least_records(request, met)
     if records is not None and records > request.records:
-        found.append(f"{records:,} records at epsilon {request.epsilon:g}")
+        found.append(f"{records:,} records at epsilon {up(request.epsilon)}")
     features = most_features(request, met)
     if features is not None and features < request.features:
         noun = "feature" if features == 1 else "features"
-        found.append(f"at most {features} {noun} with these records at epsilon {request.epsilon:g}")
+        found.append(f"at most {features} {noun} with these records at epsilon {up(request.epsilon)}")
     return tuple(found) or ("a looser target: none of more budget, more records or fewer columns reaches it",)
 
 
@@ -296,7 +297,7 @@ def _without_forecast(request: Request, met: Met, found: str) -> Planned:
     if request.records == 1:
         reason = "one record cannot be described and hidden at once: whatever is said is said of it."
         count = None if request.is_network or found else least_records(request, met)
-        remedy = f"{count:,} records at epsilon {request.epsilon:g}" if count else "many more records"
+        remedy = f"{count:,} records at epsilon {up(request.epsilon)}" if count else "many more records"
         return Planned(request, None, None, "impossible", (reason,), (remedy,), found, None, ())
     try:
         settings = network_settings(request)

@@ -83,7 +83,7 @@ def federated(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]
         y = X @ [1.0, 2.0]
         sites = {}
         for name, rows in (("north", slice(0, 150)), ("south", slice(150, 400))):
-            ledger = Ledger(kept / f"{name}.db", epsilon=9.0, delta=1e-3)
+            ledger = Ledger.create(kept / f"{name}.db", epsilon=9.0, delta=1e-3)
             sites[name] = Site(name, (X[rows], y[rows]), ledger, kept / name)
         more = {"honest": 2} if mode == "sites" else {}
         model = LinearRegression(1.0, 1e-4, bounds=(-1, 1), target_bounds=(-4, 4), steps=2)

@@ -24,7 +24,7 @@ def scored(whole: Runs, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path,
     """Return a run with charged metrics, and its ledger."""
     place = tmp_path_factory.mktemp("scored")
     table = whole("linear").parent / "table.csv"
-    Ledger(place / "study.db", epsilon=5.0, delta=1e-4)
+    Ledger.create(place / "study.db", epsilon=5.0, delta=1e-4)
     words = ("fit", table, "--target", "y", "--bounds", "a=-1:1", "--bounds", "b=-1:1", "--bounds", "y=-4:4")
     words += ("--epsilon", "3", "--metrics-epsilon", "1", "--ledger", place / "study.db")
     done = CliRunner().invoke(app, [str(word) for word in (*words, "--out", place / "scored", "--quiet")])
@@ -145,6 +145,16 @@ def test_charged_metrics_are_stated_with_the_fit(scored: tuple[Path, Path]) -> N
     assert "Rows of the runs on this page" in page.words
 
 
+def test_a_run_is_not_shown_beside_a_ledger_that_it_was_not_charged_to(
+    scored: tuple[Path, Path], tmp_path: Path
+) -> None:
+    Ledger.create(tmp_path / "other.db", epsilon=5.0, delta=1e-4)
+    statement = json.loads((scored[0] / "privacy.json").read_bytes())
+    assert statement["ledger"] == statement["metrics"]["ledger"] == Ledger.open(scored[1]).id
+    assert statement["ledger"] in (scored[0] / "privacy.txt").read_text()
+    assert _refused(scored[0], "charged to another ledger", ledger=tmp_path / "other.db")
+
+
 def test_two_releases_of_metrics_are_stated_as_two(scored: tuple[Path, Path], tmp_path: Path) -> None:
     folder = copied(scored[0], tmp_path)
     charge = json.loads((folder / "privacy.json").read_bytes())["metrics"]
@@ -217,7 +227,7 @@ def test_metrics_that_were_begun_and_lost_are_counted_and_have_no_numbers(
 def test_a_ledger_that_was_charged_more_than_is_stated_refuses(copy: Runs, tmp_path: Path) -> None:
     folder = copy("linear")
     run = json.loads((folder / "privacy.json").read_bytes())["run"]
-    ledger = Ledger(tmp_path / "study.db", epsilon=9.0, delta=1e-3)
+    ledger = Ledger.create(tmp_path / "study.db", epsilon=9.0, delta=1e-3)
     ledger.charge(run, epsilon=3.0, delta=1e-5, relation="zero-out", event={"purpose": "fit"})
     assert "PRIVATE, (ε = 3" in check_page(render(folder, ledger=ledger)).words
     ledger.charge(run, epsilon=0.5, delta=0.0, relation="zero-out", event={}, kind="extra-step")
@@ -227,6 +237,6 @@ def test_a_ledger_that_was_charged_more_than_is_stated_refuses(copy: Runs, tmp_p
 def test_a_ledger_of_other_terms_refuses(copy: Runs, tmp_path: Path) -> None:
     folder = copy("linear")
     run = json.loads((folder / "privacy.json").read_bytes())["run"]
-    ledger = Ledger(tmp_path / "study.db", epsilon=9.0, delta=1e-3, relation="replace-one")
+    ledger = Ledger.create(tmp_path / "study.db", epsilon=9.0, delta=1e-3, relation="replace-one")
     ledger.charge(run, epsilon=3.0, delta=1e-5, relation="replace-one", event={"purpose": "fit"})
     assert _refused(folder, "by other terms", ledger=ledger)

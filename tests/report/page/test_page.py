@@ -67,7 +67,7 @@ def test_a_run_without_privacy_makes_no_statement(whole: Runs) -> None:
 
 
 def test_one_run_without_privacy_takes_the_statement_from_the_whole_page(whole: Runs, tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path / "study.db", epsilon=5.0, delta=1e-4)
+    ledger = Ledger.create(tmp_path / "study.db", epsilon=5.0, delta=1e-4)
     (tmp_path / "audit.json").write_text(
         json.dumps([{"claimed": 1.0, "lower_bound": 0.5, "target": "linear"}])
     )
@@ -148,7 +148,7 @@ def test_a_run_saved_from_python_shows_its_posterior(whole: Runs, tmp_path: Path
 
 def test_the_ledger_shows_the_runs_rows_or_that_it_does_not_know_it(whole: Runs, tmp_path: Path) -> None:
     known = json.loads((whole("linear") / "privacy.json").read_bytes())["run"]
-    ledger = Ledger(tmp_path / "study.db", epsilon=5.0, delta=1e-4)
+    ledger = Ledger.create(tmp_path / "study.db", epsilon=5.0, delta=1e-4)
     assert "does not know the run" in check_page(render(whole("linear"), ledger=ledger)).words
     ledger.charge(known, epsilon=3.0, delta=1e-5, relation="zero-out", event={"purpose": "the fit"})
     page = check_page(render(whole("linear"), ledger=tmp_path / "study.db"))

@@ -124,7 +124,8 @@ def read_metrics(run: Run, fit: PrivacyStatement) -> Charge | None:
             raise Refused("There are metrics of held-out records, and the charge says that there are none.")
         return stated
     sound = (
-        charge.keys() - {"releases"} == _METRICS
+        charge.keys() - {"releases", "ledger"} == _METRICS
+        and charge.get("ledger", fit.ledger) == fit.ledger
         and (charge["relation"], charge["unit"]) == (fit.relation, fit.unit)
         and charge["sampling"] == "full batch"
         and _is_number(charge["sigma"])
@@ -178,6 +179,8 @@ def check_ledger(run: Run, fit: PrivacyStatement, metrics: Charge | None, ledger
             raise Refused("The ledger was charged more for this run than the run states.")
         if any((row["relation"], row["unit"]) != (fit.relation, fit.unit) for row in rows):
             raise Refused("The ledger was charged for this run by other terms than the run states.")
+    if fit.federation is None and fit.ledger not in (None, ledger["id"]):
+        raise Refused("The run was charged to another ledger than the one that is shown with it.")
 
 
 def alone(fit: PrivacyStatement) -> float | None:
@@ -218,6 +221,7 @@ def _statement(fields: Value) -> PrivacyStatement:
         and isinstance(leaks, list)
         and all(isinstance(leak, str) for leak in leaks)
         and (federation is None or _is_federation(federation))
+        and isinstance(fields.get("ledger", ""), str)
     )
     if not sound:
         raise Refused("privacy.json is not a statement as a fit writes it.")

@@ -19,6 +19,7 @@ def read_ledger(ledger: Any) -> Value | Absent:
             ledger = Ledger(ledger, create=False)
         rows = ledger.rows()
         return {
+            "id": ledger.id,
             "epsilon": ledger.epsilon,
             "delta": ledger.delta,
             "relation": ledger.relation,

@@ -9,7 +9,7 @@ from dpsep.report.page.figure import absent
 from dpsep.report.page.files import Absent
 from dpsep.report.page.markup import Markup, clean, label, number, table, tag
 from dpsep.report.page.sections_head import BUDGET, setting
-from dpsep.report.page.words import number_up, unit_words
+from dpsep.report.page.words import number_down, number_up, unit_words
 
 __all__ = ["cite", "files", "glossary", "ledger", "settings"]
 
@@ -94,9 +94,9 @@ def ledger(ctx: Context) -> Markup:
     own = [row for row in document["rows"] if row["run"] in runs and row["kind"] != "release"]
     spent, left = document["spent"], document["left"]
     budget = [
-        ["allowed", number(document["epsilon"]), number(document["delta"])],
+        ["allowed", number_down(document["epsilon"]), number_down(document["delta"])],
         ["spent", number_up(spent["epsilon"]), number_up(spent["delta"])],
-        ["left", number(round(left["epsilon"], 12)), number(left["delta"])],
+        ["left", number_down(left["epsilon"]), number_down(left["delta"])],
     ]
     unit = (
         f"for each {clean(document['unit'])[:40]}, relation {document['relation']}, rule {document['rule']}"

@@ -19,15 +19,16 @@ over two hops delta is (1 + e^epsilon) delta.
 """
 
 import math
-from decimal import ROUND_CEILING, Decimal
 from typing import NamedTuple
 
+from dpsep.privacy.shown import ROUNDINGS, rounded
 from dpsep.report.page.markup import clean, number
 
 __all__ = [
     "CLAIMS",
     "Odds",
     "chance_after",
+    "number_down",
     "number_up",
     "odds",
     "one_in",
@@ -38,8 +39,6 @@ __all__ = [
 
 CLAIMS = (0.01, 0.1, 0.5)
 """Chances before that are shown."""
-_SLACK = 1e-9
-"""Relative excess that is put down to floating point: 0.1 + 0.2 is shown as 0.3."""
 
 
 class Odds(NamedTuple):
@@ -119,11 +118,19 @@ def number_up(value: float, digits: int = 4) -> str:
     >>> number_up(1.46512), number_up(0.1 + 0.2), number_up(2.71828, 3), number_up(1.0), number_up(1.2e-6)
     ('1.466', '0.3', '2.72', '1', '1.2e−6')
     """
-    if not (0 < value < math.inf) or (float(value).is_integer() and value < 1e6):
-        return number(value, digits)
-    exact = Decimal(float(value) * (1 - _SLACK))
-    step = Decimal(1).scaleb(exact.adjusted() - digits + 1)
-    return number(float(exact.quantize(step, ROUND_CEILING)), digits)
+    whole = not (0 < value < math.inf) or (float(value).is_integer() and value < 1e6)
+    return number(value if whole else rounded(float(value), digits), digits)
+
+
+def number_down(value: float, digits: int = 4) -> str:
+    """Return what is left or allowed as a number that is not above it.
+
+    Examples
+    --------
+    >>> number_down(0.99999), number_down(2.0)
+    ('0.9999', '2')
+    """
+    return number(rounded(float(value), digits, upwards=False), digits)
 
 
 def percent_up(value: float) -> str:
@@ -136,7 +143,7 @@ def percent_up(value: float) -> str:
     """
     if not 0 < value < 1:
         return f"{number(100 * value, 3)} %"
-    percents = 100 * value * (1 - _SLACK)
+    percents = 100 * value * (1 - ROUNDINGS)
     return f"{math.ceil(percents)} %" if percents >= 9.9 else f"{number_up(percents, 2)} %"
 
 
