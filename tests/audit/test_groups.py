@@ -99,8 +99,8 @@ def test_a_number_of_rows_that_reaches_a_result_is_caught(monkeypatch):
     X, y, groups = table("linear")
     honest = mixed_structure.structure_of_groups
 
-    def counting(X, y):
-        return honest(X, y)._replace(names=tuple(f"{len(X)}-{i}" for i in range(X.shape[1])))
+    def counting(X, y, **options):
+        return honest(X, y, **options)._replace(names=tuple(f"{len(X)}-{i}" for i in range(X.shape[1])))
 
     monkeypatch.setattr(mixed_structure, "structure_of_groups", counting)
 

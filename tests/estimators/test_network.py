@@ -72,7 +72,9 @@ def test_parameters_are_kept_cloned_and_set(maker: Any, declared: dict[str, Any]
 @pytest.mark.parametrize("private", [True, False])
 def test_arrays_and_frames_give_the_same_result(private: bool) -> None:
     columns = {"age": X[:, 0], "income": X[:, 1]}
-    frames = {"list": X.tolist(), "pandas": pd.DataFrame(columns), "polars": pl.DataFrame(columns)}
+    frames: dict[str, Any] = {"pandas": pd.DataFrame(columns), "polars": pl.DataFrame(columns)}
+    if not private:
+        frames["list"] = X.tolist()
     targets = {"list": Y.tolist(), "pandas": pd.Series(Y), "polars": pl.Series(Y)}
     plain = seeded(private=private, **BOUNDS)
     assert not hasattr(plain, "feature_names_in_")
