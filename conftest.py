@@ -1,25 +1,74 @@
-"""Compiled programs are dropped when there are many: each holds maps of memory, and a process may have few.
+"""What all tests run in: a shared cache of compiled programs, a temporary folder in memory, bounded processes.
 
-Linux allows a process 65,530 maps by default; beyond that the compiler crashes, and a test run compiles
-thousands of programs. For the same reason `make test` runs in three parts.
+Settings are made here, before JAX is imported, and in the environment, so that the workers of a run and the
+processes that tests start have them, too.
 """
 
 import gc
+import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-MAPS = Path("/proc/self/maps")
-MOST = 15_000
-"""Maps of memory after which compiled programs are dropped."""
+ROOT = Path(__file__).resolve().parent
+CACHE = ROOT / "build" / "compiled"
+"""Programs that were compiled, kept between runs: `make clean` drops them."""
+MOST_CACHED = 2**31
+"""Bytes of programs beyond which the cache begins anew."""
+MOST_MAPS = 15_000
+"""Maps of memory after which a process drops its programs: Linux allows 65,530, and beyond the compiler crashes."""
+MOST_MEMORY = 2**31
+"""Bytes of memory after which a process drops its programs."""
+
+
+def _share_compiled_programs() -> None:
+    """Programs are compiled once a run, whichever process asks first, and not again in the next run."""
+    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CACHE))
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
+
+
+def _work_in_memory() -> None:
+    """Ledgers and checkpoints sync every row; on a disk that is a quarter of the time of some tests."""
+    memory = Path("/dev/shm")
+    if "TMPDIR" not in os.environ and memory.is_dir() and os.access(memory, os.W_OK):
+        if shutil.disk_usage(memory).free > 2**32:
+            os.environ["TMPDIR"] = tempfile.tempdir = str(memory)
+
+
+_share_compiled_programs()
+_work_in_memory()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Begin a cache that grew too large anew; one process of a run does."""
+    if not hasattr(config, "workerinput") and CACHE.is_dir():
+        if sum(path.stat().st_size for path in CACHE.iterdir() if path.is_file()) > MOST_CACHED:
+            shutil.rmtree(CACHE, ignore_errors=True)
 
 
 @pytest.fixture(autouse=True)
 def _few_compiled_programs() -> Iterator[None]:
     yield
-    if MAPS.exists() and MAPS.read_bytes().count(b"\n") > MOST:
+    if _maps() > MOST_MAPS or _memory() > MOST_MEMORY:
         import jax
 
+        from dpsep.privacy import isolation
+
+        isolation.forget()
         jax.clear_caches()
         gc.collect()
+
+
+def _maps() -> int:
+    maps = Path("/proc/self/maps")
+    return maps.read_bytes().count(b"\n") if maps.exists() else 0
+
+
+def _memory() -> int:
+    """Bytes that this process holds now."""
+    status = Path("/proc/self/statm")
+    return int(status.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") if status.exists() else 0

@@ -1,4 +1,4 @@
-"""More than a thousand neighbours of small tables: nothing but the sums may see them, and those by little."""
+"""Hundreds of neighbours of small tables: nothing but the sums may see them, and those by little."""
 
 from collections.abc import Iterator
 from fractions import Fraction
@@ -17,8 +17,8 @@ from dpsep.privacy.mechanism import Schedule
 
 from .help import KINDS, maker, table
 
-EACH = 16
-"""Neighbours of each of the 64 fits below: 1024 in all, every kind of change twice a fit."""
+EACH = 8
+"""Neighbours of each of the 64 fits below: 512 in all, every kind of change once a fit."""
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -177,7 +177,7 @@ def _by_replay(estimator: type[Any]) -> Evidence:
 def _by_mixing(estimator: type[Any]) -> Evidence:
     model, X, y = mixing(estimator, 0.5)
     try:
-        found = membership_audit(model, X, y, runs=60)
+        found = membership_audit(model, X, y, runs=40)
     except isolation.IsolationError:
         return None
     return (
@@ -342,7 +342,10 @@ def _refused_by_name() -> Iterator[type[Any]]:
             "rng_bit_generator",
             "incomplete_beta",
         )
-        if any(name in str(self.jaxpr) for name in bad):
+        if self.proved:
+            return
+        text = str(self.jaxpr)
+        if any(name in text for name in bad):
             raise ValueError("the log-likelihood holds what could show or mix records.")
         self.proved = self.slot_free = True
 

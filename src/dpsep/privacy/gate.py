@@ -61,7 +61,7 @@ from dpsep.privacy.leaks import float_noise, warn_leak
 from dpsep.privacy.mechanism import Mechanism
 from dpsep.privacy.noise import MAX_SD, MIN_SD, SecureStream, WordStream, float_gaussian, rounded_gaussian
 from dpsep.privacy.permit import NotCharged, Permit, authorise, describe
-from dpsep.privacy.reader import DeviceError, Reader, capacity_of, chunk_size
+from dpsep.privacy.reader import DeviceError, Reader, capacity_of, chunk_size, round_up
 from dpsep.privacy.rows import Part, Records
 from dpsep.privacy.sampling import FullBatch, RowNumbers
 
@@ -238,7 +238,7 @@ def capacity_for(mechanism: Mechanism, blocks: Sequence[Block], contribution: Co
     """Most rows of a chunk: no more room than a usual batch needs, since chunks are padded."""
     expected = mechanism.sampling.expected_batch(mechanism.records)
     room = expected + 4.0 * math.sqrt(expected)
-    return min(capacity_of(blocks, contribution), 8 * math.ceil(room / 8))
+    return min(capacity_of(blocks, contribution), round_up(math.ceil(room)))
 
 
 def _sampled(mechanism: Mechanism) -> bool:
@@ -263,6 +263,7 @@ def prove_release(
     shapes
         Of one record in each array.
     """
-    rows = chunk_size(mechanism.records, capacity_for(mechanism, blocks, contribution))
+    capacity = capacity_for(mechanism, blocks, contribution)
+    rows = chunk_size(mechanism.records, capacity, sampled=_sampled(mechanism))
     program = program_of(contribution, blocks, public, [(rows, *shape) for shape in shapes])
     program.prove(public, sampled=_sampled(mechanism))

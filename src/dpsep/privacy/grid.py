@@ -19,7 +19,7 @@ depends on the data but through the integer sum itself. The proof is in docs/pro
 import math
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -156,7 +156,6 @@ def contributions(
     return tuple(rows)
 
 
-@partial(jax.jit, static_argnames="blocks")
 def rows_on_grid(
     blocks: tuple[Block, ...], parts: tuple[jax.Array, ...]
 ) -> tuple[tuple[jax.Array, jax.Array], ...]:
@@ -165,10 +164,9 @@ def rows_on_grid(
     Blocks with an infinite clip (nothing private) are left as they are. Row by row: every operation here is
     elementwise or a sum over a row's own numbers.
     """
-    return tuple(_to_grid(block, part) for block, part in zip(blocks, parts, strict=True))
+    return _rows_on_grid(_forms(blocks), tuple(block.clip for block in blocks), parts)
 
 
-@partial(jax.jit, static_argnames="blocks")
 def chunk_sums(
     blocks: tuple[Block, ...], parts: tuple[tuple[jax.Array, jax.Array], ...]
 ) -> tuple[jax.Array, ...]:
@@ -178,25 +176,71 @@ def chunk_sums(
     for the check and once for the sum, and may round the two differently. Here both read the same numbers in
     memory.
     """
-    usable = jnp.all(
-        jnp.stack([_passes(block, *part) for block, part in zip(blocks, parts, strict=True)]), axis=0
+    return _chunk_sums(_forms(blocks), parts)
+
+
+class _Form(NamedTuple):
+    """A block as compiled programs know it: its clip is their argument, so that one serves every clip."""
+
+    kind: str
+    size: int
+    bins: int
+    norm_units: int
+    coordinates: int
+    clipped: bool  # False: the clip is infinite, and nothing is private
+    closed: bool  # the clip is zero
+    clip: Any = None
+
+
+def _forms(blocks: tuple[Block, ...]) -> tuple[_Form, ...]:
+    return tuple(
+        _Form(b.kind, b.size, b.bins, b.norm_units, b.coordinates, not math.isinf(b.clip), b.clip == 0)
+        for b in blocks
     )
-    return tuple(_sum_rows(block, rows, usable) for block, (rows, _) in zip(blocks, parts, strict=True))
 
 
-def _to_grid(block: Block, rows: jax.Array) -> tuple[jax.Array, jax.Array]:
+@partial(jax.jit, static_argnames="forms")
+def _rows_on_grid(
+    forms: tuple[_Form, ...], clips: tuple[jax.Array, ...], parts: tuple[jax.Array, ...]
+) -> tuple[tuple[jax.Array, jax.Array], ...]:
+    blocks = (form._replace(clip=clip) for form, clip in zip(forms, clips, strict=True))
+    return tuple(_to_grid(block, part) for block, part in zip(blocks, parts, strict=True))
+
+
+@partial(jax.jit, static_argnames="forms")
+def _chunk_sums(
+    forms: tuple[_Form, ...], parts: tuple[tuple[jax.Array, jax.Array], ...]
+) -> tuple[jax.Array, ...]:
+    usable = jnp.all(
+        jnp.stack([_passes(block, *part) for block, part in zip(forms, parts, strict=True)]), axis=0
+    )
+    return tuple(_sum_rows(block, rows, usable) for block, (rows, _) in zip(forms, parts, strict=True))
+
+
+def forget() -> None:
+    """Drop what was compiled here."""
+    for compiled in (_rows_on_grid, _chunk_sums):
+        compiled.clear_cache()
+
+
+def compilations() -> int:
+    """How many programs that sum chunks were compiled so far."""
+    return _chunk_sums._cache_size()
+
+
+def _to_grid(block: _Form, rows: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Return clipped integer rows, and which rows were finite."""
     rows = rows.astype(jnp.float64)
     finite = jnp.all(jnp.isfinite(rows), axis=1)
     if block.kind == "count":
         return jnp.where(finite[:, None], jnp.floor(rows), -1.0), finite
     rows = jnp.where(finite[:, None], rows, 0.0)
-    if math.isinf(block.clip):
+    if not block.clipped:
         return rows, finite
-    units = block.norm_units
-    bound = math.sqrt(block.clip) if block.kind == "outer" else block.clip
-    if bound == 0:
+    if block.closed:
         return jnp.zeros_like(rows), finite
+    units = block.norm_units
+    bound = jnp.sqrt(block.clip) if block.kind == "outer" else block.clip
     norm = jnp.linalg.norm(rows, axis=1)
     # The room left for rounding: half a unit in each coordinate.
     room = units - math.sqrt(block.size) / 2
@@ -204,16 +248,16 @@ def _to_grid(block: Block, rows: jax.Array) -> tuple[jax.Array, jax.Array]:
     return jnp.round(rows * scale[:, None]), finite & jnp.isfinite(norm)
 
 
-def _passes(block: Block, rows: jax.Array, finite: jax.Array) -> jax.Array:
+def _passes(block: _Form, rows: jax.Array, finite: jax.Array) -> jax.Array:
     """Which rows are finite and within the block's norm, checked in integers."""
     if block.kind == "count":
         return finite & jnp.all((rows >= 0) & (rows < block.bins), axis=1)
-    if math.isinf(block.clip):
+    if not block.clipped:
         return finite
     return finite & (jnp.sum(rows**2, axis=1) <= float(block.norm_units) ** 2)
 
 
-def _sum_rows(block: Block, rows: jax.Array, usable: jax.Array) -> jax.Array:
+def _sum_rows(block: _Form, rows: jax.Array, usable: jax.Array) -> jax.Array:
     if block.kind == "count":
         cell = jnp.arange(block.size) * block.bins + rows.astype(jnp.int32)
         # Unusable rows go to a bin behind the last, which is cut off.

@@ -39,7 +39,8 @@ import jax.extend.core
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsep.privacy.grid import Block, Contribution, chunk_sums, contributions, rows_on_grid
+from dpsep.privacy import grid
+from dpsep.privacy.grid import Block, Contribution, contributions
 
 TESTED = frozenset({("cpu", "0.10.2"), ("cpu", "0.11.2"), ("gpu", "0.11.2")})
 """Backends and versions of jaxlib for which every admitted operation has passed its poison test."""
@@ -69,7 +70,7 @@ class Program:
     Attributes
     ----------
     contribution, blocks
-        What was traced.
+        What was traced; clips and shares of the blocks are no part of it.
     jaxpr
         The program.
     proved
@@ -155,7 +156,8 @@ def program_of(
     leaves, tree = jax.tree.flatten(public)
     kinds = tuple((leaf.shape, str(leaf.dtype)) for leaf in leaves)
     where = jax.default_backend(), str(cast(Any, jax.config).jax_default_device)  # what was poisoned there
-    key = (contribution, tuple(blocks), tree, kinds, tuple(shapes), where)
+    sizes = tuple((block.name, block.size) for block in blocks)  # clips are no part of the program
+    key = (contribution, sizes, tree, kinds, tuple(shapes), where)
     if key not in _programs:
         chunk = tuple(jax.ShapeDtypeStruct(shape, np.float64) for shape in shapes)
         _programs[key] = Program(contribution, tuple(blocks), public, chunk)
@@ -168,8 +170,7 @@ def program_of(
 def forget() -> None:
     """Drop all programs, and what the grid compiled, so that they are traced and proved anew."""
     _programs.clear()
-    for compiled in (rows_on_grid, chunk_sums):
-        cast(Any, compiled).clear_cache()
+    grid.forget()
 
 
 def arrays_of(public: Any) -> Any:

@@ -75,11 +75,22 @@ def capacity_of(blocks: Sequence[Block], contribution: Any = None) -> int:
     return max(8, min(capacity, most, numbers // width // 8 * 8))
 
 
-def chunk_size(records: int, capacity: int) -> int:
-    """Rows of the chunks that so many records are cut into: of one size, filling the table evenly."""
-    most = min(capacity, MAX_ROWS, max(8, -(-records // 8) * 8))
-    chunks = max(1, -(-records // most))
-    return min(most, max(8, -(-records // (8 * chunks)) * 8))
+def round_up(rows: int) -> int:
+    """Round a number of rows up to one of few: 8, 16, 24, 32, 48, 64, 96, ...
+
+    Tables and batches of similar size share their compiled programs by that; what is missing is padded.
+    """
+    power = 1 << max(3, (rows - 1).bit_length())
+    return power * 3 // 4 if power >= 32 and rows <= power * 3 // 4 else power
+
+
+def chunk_size(records: int, capacity: int, *, sampled: bool) -> int:
+    """Rows of the chunks that records are cut into: of one size, filling the table evenly if all are read."""
+    most = min(capacity, MAX_ROWS)
+    if sampled or records <= most:
+        return min(most, round_up(records))
+    chunks = -(-records // most)
+    return min(most, -(-records // (8 * chunks)) * 8)
 
 
 class Reader:
@@ -108,7 +119,7 @@ class Reader:
     ) -> None:
         self._records = records
         self._count = len(records[0])
-        self._capacity = chunk_size(self._count, capacity)  # what is missing from the last chunk is padded
+        self._capacity = chunk_size(self._count, capacity, sampled=sampled)
         self._private, self._sampled = private, sampled
         self._whole: list[Any] | None = None
 
