@@ -1,4 +1,4 @@
-"""What all tests run in: a shared cache of compiled programs, a temporary folder in memory, bounded processes.
+"""What tests run in: one cache of compiled programs, a temporary folder in memory, bounded processes.
 
 Settings are made here, before JAX is imported, and in the environment, so that the workers of a run and the
 processes that tests start have them, too.
@@ -19,7 +19,7 @@ CACHE = ROOT / "build" / "compiled"
 MOST_CACHED = 2**31
 """Bytes of programs beyond which the cache begins anew."""
 MOST_MAPS = 15_000
-"""Maps of memory after which a process drops its programs: Linux allows 65,530, and beyond the compiler crashes."""
+"""Maps of memory after which a process drops its programs: beyond 65,530 Linux lets the compiler crash."""
 MOST_MEMORY = 2**31
 """Bytes of memory after which a process drops its programs."""
 
@@ -34,9 +34,9 @@ def _share_compiled_programs() -> None:
 def _work_in_memory() -> None:
     """Ledgers and checkpoints sync every row; on a disk that is a quarter of the time of some tests."""
     memory = Path("/dev/shm")
-    if "TMPDIR" not in os.environ and memory.is_dir() and os.access(memory, os.W_OK):
-        if shutil.disk_usage(memory).free > 2**32:
-            os.environ["TMPDIR"] = tempfile.tempdir = str(memory)
+    usable = "TMPDIR" not in os.environ and memory.is_dir() and os.access(memory, os.W_OK)
+    if usable and shutil.disk_usage(memory).free > 2**32:
+        os.environ["TMPDIR"] = tempfile.tempdir = str(memory)
 
 
 _share_compiled_programs()
@@ -45,9 +45,10 @@ _work_in_memory()
 
 def pytest_configure(config: pytest.Config) -> None:
     """Begin a cache that grew too large anew; one process of a run does."""
-    if not hasattr(config, "workerinput") and CACHE.is_dir():
-        if sum(path.stat().st_size for path in CACHE.iterdir() if path.is_file()) > MOST_CACHED:
-            shutil.rmtree(CACHE, ignore_errors=True)
+    if hasattr(config, "workerinput") or not CACHE.is_dir():
+        return
+    if sum(path.stat().st_size for path in CACHE.iterdir() if path.is_file()) > MOST_CACHED:
+        shutil.rmtree(CACHE, ignore_errors=True)
 
 
 @pytest.fixture(autouse=True)

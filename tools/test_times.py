@@ -4,9 +4,9 @@
     python tools/test_times.py            # seconds by file and by cause, slowest first
     python tools/test_times.py --tests 40 # the slowest tests
 
-Causes: *compile* is the backend's work on programs that were not in the cache (and *spared* what the cache saved),
-*trace* tracing and lowering of JAX programs, *processes* processor seconds of child processes (shells, servers,
-browsers), *rest* everything else: fits and statistics. Processor seconds are those of all threads.
+Causes: *compile* is the backend's work on programs that the cache did not have (*spared*: what it saved),
+*trace* tracing and lowering of JAX programs, *processes* processor seconds of child processes (shells,
+servers, browsers), *rest* everything else: fits and statistics.
 """
 
 import argparse

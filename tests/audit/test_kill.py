@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
@@ -117,11 +118,26 @@ def finish(folder: Path, before: Counter[str]) -> None:
     assert sum(row.epsilon for row in run) == pytest.approx(composed, rel=1e-9)
 
 
+def chains(folder: Path, seeds: Sequence[int]) -> None:
+    """Let several fits be killed, two at a time."""
+    with ThreadPoolExecutor(2) as pool:
+        for done in [pool.submit(chain, folder / str(seed), seed) for seed in seeds]:
+            done.result()
+
+
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs a process that can be killed")
 def test_a_fit_killed_at_twenty_random_moments_keeps_its_ledger_and_goes_on(tmp_path: Path) -> None:
-    with ThreadPoolExecutor(2) as pool:
-        for done in [pool.submit(chain, tmp_path / str(seed), seed) for seed in (1, 2)]:
-            done.result()
+    chains(tmp_path, (1, 2))
+
+
+@pytest.mark.deep
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs a process that can be killed")
+def test_fits_killed_at_two_hundred_random_moments_keep_their_ledgers_and_go_on(
+    tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    seeds = range(3, 23)
+    chains(tmp_path, seeds)
+    record_property("kills of a fit", KILLS * len(seeds))
 
 
 def test_a_second_process_in_the_same_folder_is_refused_and_charges_nothing(tmp_path: Path) -> None:

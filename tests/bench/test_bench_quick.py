@@ -124,6 +124,7 @@ def test_an_unknown_case_is_a_wrong_call(capsys: pytest.CaptureFixture[str]):
     assert "adult, linear, cost, coverage" in capsys.readouterr().err
 
 
+@pytest.mark.deep
 def test_cost_counts_one_compilation_and_measures_memory():
     X, y, _ = _classes()
     rows = cost.measure("cost/made", X, y, encoded_bounds(ADULT_SCHEMA), repeats=1)

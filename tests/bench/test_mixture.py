@@ -84,6 +84,7 @@ def test_accuracy_is_held_out_and_compared_with_scikit_learn(monkeypatch: pytest
         assert ours["worst_relative_difference"] == pytest.approx((-20.0 - peer["value"]) / -peer["value"])
 
 
+@pytest.mark.deep
 def test_coverage_lies_between_nothing_and_everything_and_noise_aware_intervals_cover_more() -> None:
     rows = mixture.coverage(quick=True)
     check(rows)

@@ -5,6 +5,7 @@ import pytest
 from dpsep.bench import planning
 
 
+@pytest.mark.deep
 def test_forecasts_of_a_regression_come_true():
     rows = planning.regression(
         "plan/test", "linear", lambda k: planning.made("linear", 5000, 5, k), (2.0,), fits=4

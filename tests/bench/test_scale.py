@@ -19,6 +19,7 @@ def test_tables_on_a_disk_are_compared_with_memory(monkeypatch: pytest.MonkeyPat
     assert rows["parquet"]["ratio"] == pytest.approx(rows["parquet"]["value"] / rows["memory"]["value"])
 
 
+@pytest.mark.deep
 def test_a_release_on_two_devices_and_in_two_processes_is_the_same_one(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(scale, "QUICK_RECORDS", 5000)
     rows = scale.shards(quick=True)
@@ -28,6 +29,7 @@ def test_a_release_on_two_devices_and_in_two_processes_is_the_same_one(monkeypat
     assert scale.shards(quick=True)[1]["note"] == "ANOTHER RELEASE"
 
 
+@pytest.mark.deep
 def test_the_cost_model_says_what_is_carried_and_messages_stay_within_twice_the_natural_parameters(
     monkeypatch: pytest.MonkeyPatch,
 ):

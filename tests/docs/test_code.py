@@ -2,7 +2,7 @@
 
 A page's ```python blocks are run in order, in one namespace and an empty folder. What a page leaves to the
 reader to imagine (a table, its bounds) is in comments ``<!-- setup ... -->``, run where they stand.
-Tutorials are run as notebooks: see tests/tutorials.
+Tutorials, whose cells show something and may be of the shell, are run by tests/tutorials.
 """
 
 import re

@@ -4,13 +4,11 @@ Without privacy none may fail. With it only those may that demand an error becau
 private fit such a record contributes nothing, since an error would tell on it. The checks do not declare
 classes and seed what they fit, and the private fits warn of both.
 
-The fits are made cheap by their parameters, as every shape of the checks' tables is compiled for anew.
+The fits are made cheap by their parameters.
 """
 
-from collections.abc import Iterator
 from typing import Any
 
-import jax
 import pytest
 from sklearn.base import is_classifier, is_regressor
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -94,14 +92,6 @@ def expected(estimator: Any) -> dict[str, str]:
     return (
         INPUTS | (TARGETS if is_regressor(estimator) else {}) | (LABELS if is_classifier(estimator) else {})
     )
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _quick() -> Iterator[None]:
-    """Compile without optimisation, which takes longer than it saves here."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 @parametrize_with_checks([maker(private=False, **cheap) for maker, cheap in OPEN])

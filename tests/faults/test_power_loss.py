@@ -5,6 +5,7 @@ import errno
 import os
 import random
 import shutil
+import warnings
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,15 @@ import pytest
 
 from dpsep.privacy import ledger_file
 from dpsep.privacy.checkpoint import Checkpoint
-from dpsep.privacy.ledger import Ledger, LedgerError, LedgerUnwritable, OverBudget, Receipt, Spent
+from dpsep.privacy.ledger import (
+    Ledger,
+    LedgerError,
+    LedgerUnwritable,
+    NewLedgerWarning,
+    OverBudget,
+    Receipt,
+    Spent,
+)
 
 from .disk import Died, Disk, Operation
 from .lives import STEPS, Books, fit, kinds_of, layer, new_ledger, scratch
@@ -79,7 +88,7 @@ def check(folder: Path, before: Confirmed, after: Confirmed) -> None:
     else:
         found = [row.hash for row in Ledger(path).rows()]
         assert found in ((before.hashes, after.hashes) if before.hashes else (after.hashes,))
-    ledger = Ledger.create(path, epsilon=BUDGET, delta=DELTA)
+    ledger = Ledger.open(path)
     assert ledger.verify(*before.receipts) >= len(before.hashes)
     spent = ledger.spent()
     assert spent.epsilon >= before.spent.epsilon
@@ -106,7 +115,7 @@ def around(known: list[Confirmed], done: int) -> tuple[Confirmed, Confirmed]:
 
 def strike(folder: Path, most: int | None, seed: int = 0) -> tuple[int, int]:
     """Lose power everywhere in a ledger's history; return the number of points and of images."""
-    before, log, known = lived(folder / "lived")
+    before, log, known = lived(folder / f"lived {seed}")
     tried = 0
     for done, image in losses(before, log, seed, most):
         check(open_image(image, folder / "image"), *around(known, done))
@@ -114,10 +123,19 @@ def strike(folder: Path, most: int | None, seed: int = 0) -> tuple[int, int]:
     return len(log) + 1, tried
 
 
-def test_a_loss_at_any_point_of_a_ledgers_life_loses_no_confirmed_charge(scratch: Path) -> None:
-    points, images = strike(scratch, most=8)
-    assert points > 200
-    assert images > 500
+@pytest.mark.parametrize(
+    ("most", "seeds"), [(8, 1), pytest.param(None, 20, marks=pytest.mark.deep)], ids=["some", "all"]
+)
+def test_a_loss_at_any_point_of_a_ledgers_life_loses_no_confirmed_charge(
+    scratch: Path, most: int | None, seeds: int, record_property: Callable[[str, object], None]
+) -> None:
+    tried = 0
+    for seed in range(seeds):  # each tears other sectors away
+        points, images = strike(scratch, most, seed)
+        assert points > 200
+        assert images > 500
+        tried += images
+    record_property("power losses", tried)
 
 
 @pytest.mark.parametrize(("synchronous", "own"), [("FULL", False), ("OFF", True)])
@@ -138,27 +156,29 @@ def test_with_less_syncing_the_same_losses_lose_a_charge(
         strike(scratch, most=8)
 
 
-def test_a_second_loss_while_the_first_is_mended_loses_no_confirmed_charge(scratch: Path) -> None:
+@pytest.mark.parametrize("most", [8, pytest.param(None, marks=pytest.mark.deep)], ids=["some", "all"])
+def test_a_second_loss_while_the_first_is_mended_loses_no_confirmed_charge(
+    scratch: Path, most: int | None, record_property: Callable[[str, object], None]
+) -> None:
     before, log, known = lived(scratch / "lived")
-    first: dict[int, tuple[int, Image]] = {}
-    last: dict[int, tuple[int, Image]] = {}
+    torn: dict[int, list[tuple[int, Image]]] = {}
     for done, image in losses(before, log, seed=1):
         pages, journal = image.get(NAME), image.get(f"{NAME}-journal")
         if pages and journal and journal[8:12] != bytes(4):  # a journal with records to be rolled back
-            first.setdefault(around(known, done)[0].at, (done, image))
-            last[around(known, done)[0].at] = (done, image)
-    assert len(first) == len(HISTORY)
+            torn.setdefault(around(known, done)[0].at, []).append((done, image))
+    assert len(torn) == len(HISTORY)
     tried = 0
-    for done, image in (*first.values(), *last.values()):
+    for done, image in (one for own in torn.values() for one in (own if most is None else (own[0], own[-1]))):
         folder = open_image(image, scratch / "first")
         state, expected = State(folder), around(known, done)
         with Disk(folder) as disk:
             assert Ledger(folder / NAME).verify() == len(expected[0].hashes)
         assert disk.log, "there was nothing to mend"
-        for _, second in losses(state, disk.log, seed=done, most=8):
+        for _, second in losses(state, disk.log, seed=done, most=most):
             check(open_image(second, scratch / "second"), *expected)
             tried += 1
     assert tried > 100
+    record_property("power losses", tried)
 
 
 def test_a_folder_that_cannot_be_opened_for_its_sync_takes_no_charge(
@@ -213,14 +233,20 @@ def test_a_disk_that_is_full_or_a_process_that_dies_while_a_ledger_is_made_leave
         with Disk(folder, fault, point) as disk, contextlib.suppress(LedgerError, Died):
             Ledger.create(folder / NAME, epsilon=BUDGET, delta=DELTA)
         assert fault == "dead" or not disk.failed or not list(folder.iterdir())
-        assert len(Ledger.create(folder / NAME, epsilon=BUDGET, delta=DELTA).rows()) == 1
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", NewLedgerWarning)  # all of it is there, or none
+            assert len(Ledger(folder / NAME, epsilon=BUDGET, delta=DELTA).rows()) == 1
         if not disk.failed:
             return
     raise AssertionError("no creation is that long")
 
 
+@pytest.mark.parametrize("most", [2, pytest.param(None, marks=pytest.mark.deep)], ids=["some", "all"])
 def test_a_loss_at_any_point_of_a_fit_leaves_each_release_kept_or_charged_again(
-    scratch: Path, monkeypatch: pytest.MonkeyPatch
+    scratch: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    most: int | None,
+    record_property: Callable[[str, object], None],
 ) -> None:
     books = Books(monkeypatch)
     folder = scratch / "lived"
@@ -234,7 +260,7 @@ def test_a_loss_at_any_point_of_a_fit_leaves_each_release_kept_or_charged_again(
     books.on_release = lambda: None
     (run,) = books.made
     tried = 0
-    for done, image in losses(before, disk.log, seed=2, most=2):
+    for done, image in losses(before, disk.log, seed=2, most=most):
         made = sum(at <= done for at in released)
         books.made = Counter({run: made} if made else {})
         struck = open_image(image, scratch / "image")
@@ -252,6 +278,7 @@ def test_a_loss_at_any_point_of_a_fit_leaves_each_release_kept_or_charged_again(
         assert model.privacy_.steps == STEPS + kinds["extra-step"]
         tried += 1
     assert tried > 130
+    record_property("power losses", tried)
 
 
 def test_a_checkpoint_that_a_dead_run_left_unsynced_is_made_durable_before_it_is_used(scratch: Path) -> None:

@@ -39,11 +39,15 @@ def message_of(work: Callable[[], Any]) -> str | None:
 
 
 @pytest.mark.usefixtures("layer")
+@pytest.mark.parametrize("stride", [3, pytest.param(1, marks=pytest.mark.deep)], ids=["some", "all"])
 def test_a_disk_that_fills_up_anywhere_in_a_fit_costs_at_most_one_release_more(
-    scratch: Path, monkeypatch: pytest.MonkeyPatch
+    scratch: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    stride: int,
+    record_property: Callable[[str, object], None],
 ) -> None:
     books = Books(monkeypatch)
-    for point in range(0, 400, 3):
+    for point in range(0, 400, stride):
         folder = scratch / str(point)
         folder.mkdir()
         ledger = new_ledger(folder)
@@ -64,6 +68,7 @@ def test_a_disk_that_fills_up_anywhere_in_a_fit_costs_at_most_one_release_more(
         assert sum(books.made.values()) <= STEPS + kinds.count("extra-step")
         books.check(ledger)
         if not disk.failed:
+            record_property("full disks", point // stride)
             return
     raise AssertionError("no fit is that long")
 

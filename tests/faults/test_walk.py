@@ -3,6 +3,7 @@
 import random
 import shutil
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,6 @@ from .power_loss import State, write_image
 
 __all__ = ["layer", "scratch"]
 
-LIVES = 80
 FAULTS = ("none", "stopped", "out of memory", "full", "killed", "power loss")
 
 
@@ -102,17 +102,25 @@ class Walk:
 
 
 @pytest.mark.usefixtures("layer")
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize(
+    ("seed", "lives"),
+    [(1, 80), (2, 80), *(pytest.param(s, 200, marks=pytest.mark.deep) for s in range(3, 23))],
+)
 def test_faults_at_random_points_of_many_runs_leave_the_books_in_order(
-    scratch: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+    scratch: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    seed: int,
+    lives: int,
+    record_property: Callable[[str, object], None],
 ) -> None:
     walk = Walk(scratch, seed, monkeypatch)
-    for _ in range(LIVES):
+    for _ in range(lives):
         walk.live(walk.chance.choice(FAULTS))
         walk.check()
     assert all(walk.struck[fault] > 2 for fault in FAULTS if fault != "none")
     assert walk.finished > 5
     assert walk.refused == 0
+    record_property("lives ended by a fault", walk.struck.total())
     for number in range(walk.run):
         saved = Checkpoint(walk.folder / f"run-{number}").load()
         assert saved is None or saved.step == STEPS

@@ -155,6 +155,7 @@ def test_one_record_a_step_with_falling_gamma_ends_at_the_same_fixed_point():
         np.testing.assert_allclose(q.precision, rest.precision, rtol=0.01)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("likelihood", [ProbitLikelihood(), LogisticLikelihood("fast")])
 def test_it_agrees_with_expectation_propagation_and_monte_carlo_on_the_affairs_survey(likelihood):
     x, y = fair()

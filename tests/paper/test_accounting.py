@@ -12,6 +12,7 @@ def mixture():
     }
 
 
+@pytest.mark.deep
 def test_the_accounted_noise_is_that_of_the_findings_in_units_of_the_sensitivity(mixture):
     for epsilon, sigma in ((1.0, 2.66), (5.0, 0.77), (50.0, 0.44)):
         assert mixture[epsilon, "as accounted", "replace-one", "sigma"] / 2 == pytest.approx(sigma, abs=0.006)

@@ -7,6 +7,7 @@ from scipy.special import log_ndtr
 from dpsep.paper.authors_noise import MEAN_SHARE, PASSES, RECORDS, SIGMAS, noise, real_epsilon
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("epsilon", SIGMAS)
 def test_the_sigmas_on_record_are_what_autodp_calibrates_for_each_share(epsilon):
     with warnings.catch_warnings():

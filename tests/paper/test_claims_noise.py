@@ -86,6 +86,7 @@ def test_the_error_of_drawn_runs_is_the_one_that_signal_over_noise_says() -> Non
         assert abs(row["value"] - math.sqrt(noise + scatter)) < 5 * row["standard_error"]
 
 
+@pytest.mark.deep
 def test_a_permutation_a_pass_has_a_sigma_without_n() -> None:
     table = rates((1_000, 10_000))
     written = {"case": "a permutation a pass, as written", "method": "zero-out", "records": None}

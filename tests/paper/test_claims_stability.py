@@ -103,6 +103,7 @@ def test_a_network_run_that_diverges_is_counted(monkeypatch: pytest.MonkeyPatch)
     assert _value(table, "test error, worst", None, 1.0) is None
 
 
+@pytest.mark.deep
 def test_all_claims_together_are_rows_ready_for_json() -> None:
     calls: list[tuple[int, int]] = []
     table = claims_all.rows(quick=True, on_step=lambda done, total: calls.append((done, total)))

@@ -46,6 +46,7 @@ def _titles(drawn: Drawn) -> dict[str, Cell]:
     return {cell.title: cell for line in drawn.cells for cell in line}
 
 
+@pytest.mark.deep
 def test_the_figure_is_a_whole_png_in_the_place_of_the_old_one(drawn: Drawn) -> None:
     content = drawn.path.read_bytes()
     assert content.startswith(PNG)

@@ -197,6 +197,7 @@ def test_a_set_too_large_for_ep_is_refused_with_its_words_and_other_errors_are_e
         networks.ours(method=method, private=False)(made())
 
 
+@pytest.mark.deep
 @pytest.mark.skipif(
     not hasattr(dpsep.estimators, "NetworkRegressor"), reason="the network estimator is not in this package"
 )

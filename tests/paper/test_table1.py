@@ -39,6 +39,7 @@ def _fits(rows: list[Row]) -> list[Row]:
     return [row for row in rows if row["source"] != "printed" and "paired" not in row["metric"]]
 
 
+@pytest.mark.deep
 def test_every_case_has_its_source_and_its_relations(small: tuple[list[Row], Calls]) -> None:
     cases = {(row["row"], row["source"], row["relation"]) for row in _fits(small[0])}
     both = ("zero-out", "replace-one")

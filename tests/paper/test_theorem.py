@@ -98,6 +98,7 @@ def _made_claims() -> list[Row]:
     return [theorem._claim(one) for one in made]  # pyright: ignore[reportPrivateUsage]
 
 
+@pytest.mark.deep
 def test_every_row_has_the_keys_of_the_paper_s_tables_and_is_json(quick: list[Row]) -> None:
     assert all(list(row) == KEYS for row in quick)
     json.dumps(quick, allow_nan=False)

@@ -417,6 +417,18 @@ def test_a_crash_among_several_processes_loses_and_doubles_no_charge(
     assert result.spent == result.budget == affordable / 10
 
 
+@pytest.mark.deep
+def test_four_restarts_among_sixteen_processes_lose_and_double_no_charge(
+    restored: PrivateServer, record_property: Callable[[str, object], None]
+) -> None:
+    modes = ["fast", "immediate"] * 2
+    result = storm(restored, processes=16, charges=2000, affordable=1500, modes=modes)
+    assert result.errors == ()
+    assert (result.granted, result.rows, result.refused) == (1500, 1500, 500)
+    assert (result.lost, result.doubled, result.failed) == (0, 0, 0)
+    record_property("charges while a server restarts", result.asked)
+
+
 def test_a_chain_can_be_checked_without_this_library(server: PrivateServer, filled: Ledger) -> None:
     previous = "0" * 64
     names = ("number", "time", "run", "kind", "epsilon", "delta", "rdp", "relation", "unit", "event")

@@ -6,8 +6,9 @@ A page's cells are its ```python and ```bash blocks. All cells of a page work in
 process; bash cells stop at the first command that fails, find the programs of this environment first, and
 write `COMMAND || true` where a command is meant to fail. A block that opens with `# not run: REASON` is text.
 A cell that shows a picture says in a line `# alt: ...` what is to be seen (one line a picture).
-A page must end within 300 seconds and without an error. What was made from the same page, tools and package
-is not made again. The kernel speaks over sockets in the file system: no port is opened.
+A page must end within 300 seconds and without an error. It makes the tables that it reads or takes them from
+installed packages: no network and no data folder is needed. What was made from the same page, tools and
+package is not made again. The kernel speaks over sockets in the file system: no port is opened.
 """
 
 import argparse
@@ -36,7 +37,6 @@ from tools.docs.fences import cells, reason_not_run, without_front_matter  # noq
 
 PAGES = ROOT / "docs" / "tutorials"
 NOTEBOOKS = ROOT / "build" / "notebooks"
-SHARED = ROOT.parent / "shared" / "data"
 LIMIT = 300.0
 """Seconds that a page may take."""
 BASH = "%%bash -e -o pipefail"
@@ -121,11 +121,11 @@ def run(page: str, name: str, limit: float = LIMIT) -> Any:
             resources={"metadata": {"path": str(scratch)}},
         )
         try:
-            client.execute(env=_environment(own))
+            client.execute(env=environment(own))
         except CellExecutionError as error:
-            raise TutorialError(f"{name}: {_plain(str(error), scratch)}") from None
+            raise TutorialError(f"{name}: {plain(str(error), scratch)}") from None
         except (CellTimeoutError, DeadKernelError) as error:
-            said = _plain(str(error), scratch)
+            said = plain(str(error), scratch)
             raise TutorialError(f"{name}: not done within {limit:.0f} s, or it died. {said}") from None
         finally:
             if manager.has_kernel:
@@ -135,20 +135,18 @@ def run(page: str, name: str, limit: float = LIMIT) -> Any:
     return made
 
 
-def _environment(own: Path) -> dict[str, str]:
-    """Return the environment of a page's process: nothing of the user's settings but data and caches."""
+def environment(own: Path) -> dict[str, str]:
+    """Return the environment of a page's process: nothing of the user's settings but caches."""
     found = dict(os.environ)
     found["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), found.get("PATH", os.defpath)])
     found |= {"MPLBACKEND": "module://matplotlib_inline.backend_inline", "IPYTHONDIR": str(own / "ipython")}
     found |= {"NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "100"}
     found["PYTHONWARNINGS"] = "ignore:IProgress not found"  # of a progress bar that is not shown
     found.setdefault("JAX_PLATFORMS", "cpu")
-    if "DPSEP_DATA" not in found and SHARED.is_dir():
-        found["DPSEP_DATA"] = str(SHARED)
     return found
 
 
-def _plain(text: str, scratch: Path) -> str:
+def plain(text: str, scratch: Path) -> str:
     """Return text without colours, overwritten progress and paths of this machine."""
     text = ESCAPES.sub("", text).replace("\r\n", "\n")
     text = "\n".join(line.rsplit("\r", 1)[-1] for line in text.split("\n"))
@@ -172,10 +170,10 @@ def _clean(made: Any, scratch: Path) -> None:
         cell.outputs = joined
         for output in joined:
             if output.output_type == "stream":
-                output.text = _plain(output.text, scratch)
+                output.text = plain(output.text, scratch)
             for kind, value in output.get("data", {}).items():
                 if isinstance(value, str) and kind.startswith("text/"):
-                    output.data[kind] = _plain(value, scratch)
+                    output.data[kind] = plain(value, scratch)
 
 
 def _check_pictures(made: Any, name: str) -> None:
