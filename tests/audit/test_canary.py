@@ -96,10 +96,10 @@ def test_canaries_see_a_clip_that_is_another_one(broken: str, monkeypatch: pytes
     if broken == "clip by coordinate":
 
         def by_coordinate(block: Any, rows: Any) -> Any:
-            bound = block.clip if block.kind == "flat" else block.clip**0.5
+            bound = block.norm_units / block.scale
             finite = jnp.all(jnp.isfinite(rows), axis=1)
             cut = jnp.clip(jnp.where(finite[:, None], rows, 0.0), -bound, bound)
-            return jnp.round(cut * (block.norm_units / bound)), finite
+            return jnp.round(cut * block.scale), finite
 
         monkeypatch.setattr(grid, "_to_grid", by_coordinate)
         monkeypatch.setattr(grid, "_passes", lambda block, rows, finite: finite)

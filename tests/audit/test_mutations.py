@@ -29,8 +29,8 @@ class Change(NamedTuple):
 NO_CLIP = Change(
     grid,
     "_to_grid",
-    "jnp.minimum(units / bound, room / jnp.maximum(norm, jnp.finfo(jnp.float64).tiny))",
-    "jnp.full_like(norm, units / bound)",
+    "jnp.minimum(block.scale, room / jnp.maximum(norm, jnp.finfo(jnp.float64).tiny))",
+    "jnp.full_like(norm, block.scale)",
 )
 NO_CHECK = Change(grid, "_passes", "<= float(block.norm_units) ** 2", "< jnp.inf")
 NOISE = "total + rounded_gaussian(self._stream, units, block.coordinates)"
@@ -42,7 +42,10 @@ MUTATIONS: dict[str, tuple[Callable[[], None], tuple[Change, ...]]] = {
     "the check in integers is removed": (checks.check_clip, (NO_CHECK,)),
     "rounding has no room": (
         checks.check_room_for_rounding,
-        (Change(grid, "_to_grid", "units - math.sqrt(block.size) / 2", "units"), NO_CHECK),
+        (
+            Change(grid, "_to_grid", "block.norm_units - math.sqrt(block.size) / 2", "block.norm_units"),
+            NO_CHECK,
+        ),
     ),
     "the noise is removed": (checks.check_noise, (Change(gate.Gate, "_noised", NOISE, "total"),)),
     "the noise is drawn and not used": (

@@ -4,6 +4,7 @@ import math
 from typing import Literal
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -211,3 +212,12 @@ def test_an_outer_block_is_released_as_a_symmetric_matrix() -> None:
     block = Block("outer", 2, 1.0, 1.0, "outer")
     assert block.assemble(np.array([1.0, 2.0, 3.0])).tolist() == [[1.0, 2.0], [2.0, 3.0]]
     assert block.deviations().tolist() == [1.0, math.sqrt(0.5), 1.0]
+
+
+def test_rows_that_lie_half_way_are_rounded_by_the_scale_of_the_host() -> None:
+    """A compiler that multiplies by an inverse root is off by a last digit, and here by a unit."""
+    block = Block("o", 4, 2.6701957668594583, kind="outer")
+    row = np.array([[7.4801942432784e-05, 0.0, 0.0, 0.0]])
+    with jax.enable_x64(True):
+        ((found, _),) = rows_on_grid((block,), (jnp.asarray(row),))
+    assert found[0, 0] == np.round(row[0, 0] * (2**15 / math.sqrt(block.clip))) == 1.0

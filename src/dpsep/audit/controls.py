@@ -214,8 +214,7 @@ def _twice_the_sensitivity() -> Iterator[type[Any]]:
 def _no_clip() -> Iterator[type[Any]]:
     def as_it_comes(block: Any, rows: Any) -> Any:
         finite = jnp.all(jnp.isfinite(rows), axis=1)
-        bound = block.clip if block.kind == "flat" else block.clip**0.5
-        return jnp.round(jnp.where(finite[:, None], rows, 0.0) * (block.norm_units / bound)), finite
+        return jnp.round(jnp.where(finite[:, None], rows, 0.0) * block.scale), finite
 
     with (
         mock.patch.object(grid, "_to_grid", as_it_comes),

@@ -18,7 +18,7 @@ from dpsep.federated import packing
 from dpsep.federated.distributed import check_deviation
 from dpsep.federated.shapes import check_contribution, check_public
 from dpsep.federated.wire import Terms, Work
-from dpsep.privacy.gate import Reader, capacity_of, check_blocks
+from dpsep.privacy.gate import Reader, capacity_for, check_blocks, is_sampled
 from dpsep.privacy.grid import Block
 from dpsep.privacy.mechanism import Mechanism
 from dpsep.privacy.noise import WordStream, rounded_gaussian
@@ -77,11 +77,11 @@ class Arrays:
         """Return the public number of columns of each array; 0 for a vector."""
         return tuple(0 if len(array.shape) == 1 else int(array.shape[1]) for array in self._records)
 
-    def reader(self, capacity: int) -> Reader:
+    def reader(self, capacity: int, *, sampled: bool) -> Reader:
         """Return a reader with chunks of this many rows."""
-        key = (self._which, capacity)
+        key = (self._which, capacity, sampled)
         if key not in self._readers:
-            self._readers[key] = Reader(self._records, capacity)
+            self._readers[key] = Reader(self._records, capacity, sampled=sampled)
         return self._readers[key]
 
 
@@ -142,10 +142,10 @@ def noisy_sums(
     mechanism: Mechanism = begun.parts[work.part]
     rows = mechanism.records
     sampler = mechanism.sampling.start(stream, rows)
-    expected = mechanism.sampling.expected_batch(rows)
-    room = expected + 4.0 * expected**0.5
-    capacity = min(capacity_of(work.blocks), 8 * int(np.ceil(room / 8)))
-    totals = arrays.reader(capacity).sums(work.contribution, work.blocks, public, sampler.next())
+    # Chunks of the size that a gate of this table would have, whose program a pooled fit proves.
+    capacity = capacity_for(mechanism, work.blocks, work.contribution)
+    reader = arrays.reader(capacity, sampled=is_sampled(mechanism))
+    totals = reader.sums(work.contribution, work.blocks, public, sampler.next())
     sigma = begun.price.sigmas[work.part]
     if sigma == 0:
         return totals

@@ -73,9 +73,11 @@ __all__ = [
     "Reader",
     "Records",
     "authorise",
+    "capacity_for",
     "capacity_of",
     "check_blocks",
     "describe",
+    "is_sampled",
     "make_gate",
     "prove_release",
 ]
@@ -138,7 +140,7 @@ class Gate:
         self._ticket = permit.claim(mechanism)
         self._sampler = mechanism.sampling.start(self._stream, mechanism.records, permit.made(mechanism))
         self._reader = Reader(
-            records, capacity_for(mechanism, self.blocks, contribution), sampled=_sampled(mechanism)
+            records, capacity_for(mechanism, self.blocks, contribution), sampled=is_sampled(mechanism)
         )
         hosts.agree("gate", mechanism, self.blocks, type(contribution).__name__, self._reader.layout())
 
@@ -241,7 +243,8 @@ def capacity_for(mechanism: Mechanism, blocks: Sequence[Block], contribution: Co
     return min(capacity_of(blocks, contribution), round_up(math.ceil(room)))
 
 
-def _sampled(mechanism: Mechanism) -> bool:
+def is_sampled(mechanism: Mechanism) -> bool:
+    """Whether a release draws records, so that a record's slot depends on who else was drawn."""
     return not isinstance(mechanism.sampling, FullBatch)
 
 
@@ -264,6 +267,6 @@ def prove_release(
         Of one record in each array.
     """
     capacity = capacity_for(mechanism, blocks, contribution)
-    rows = chunk_size(mechanism.records, capacity, sampled=_sampled(mechanism))
+    rows = chunk_size(mechanism.records, capacity, sampled=is_sampled(mechanism))
     program = program_of(contribution, blocks, public, [(rows, *shape) for shape in shapes])
-    program.prove(public, sampled=_sampled(mechanism))
+    program.prove(public, sampled=is_sampled(mechanism))

@@ -17,9 +17,10 @@ depends on the data but through the integer sum itself. The proof is in docs/pro
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, cast
 
 import jax
 import jax.numpy as jnp
@@ -164,23 +165,21 @@ def rows_on_grid(
     Blocks with an infinite clip (nothing private) are left as they are. Row by row: every operation here is
     elementwise or a sum over a row's own numbers.
     """
-    return _rows_on_grid(_forms(blocks), tuple(block.clip for block in blocks), parts)
+    return _rows_on_grid(_forms(blocks), tuple(map(_scale, blocks)), parts)
 
 
-def chunk_sums(
-    blocks: tuple[Block, ...], parts: tuple[tuple[jax.Array, jax.Array], ...]
-) -> tuple[jax.Array, ...]:
+def chunk_sums(blocks: tuple[Block, ...], parts: Sequence[tuple[Any, Any]]) -> tuple[jax.Array, ...]:
     """Check rows on the grid and sum those that pass: integers as doubles, one array a block.
 
     A computation of its own, apart from `rows_on_grid`: a compiler that sees both makes the rows twice, once
     for the check and once for the sum, and may round the two differently. Here both read the same numbers in
     memory.
     """
-    return _chunk_sums(_forms(blocks), parts)
+    return _chunk_sums(_forms(blocks), tuple(parts))
 
 
 class _Form(NamedTuple):
-    """A block as compiled programs know it: its clip is their argument, so that one serves every clip."""
+    """A block as compiled programs know it: its scale is their argument, so that one serves every clip."""
 
     kind: str
     size: int
@@ -189,7 +188,15 @@ class _Form(NamedTuple):
     coordinates: int
     clipped: bool  # False: the clip is infinite, and nothing is private
     closed: bool  # the clip is zero
-    clip: Any = None
+    scale: Any = None  # grid units in one unit of the vector that is rounded
+
+
+def _scale(block: Block) -> float:
+    """Grid units in one unit of the vector that is rounded, by the host: a compiler may divide otherwise."""
+    clip = float(block.clip)
+    if block.kind == "count" or clip == 0 or math.isinf(clip):
+        return 1.0
+    return block.norm_units / (math.sqrt(clip) if block.kind == "outer" else clip)
 
 
 def _forms(blocks: tuple[Block, ...]) -> tuple[_Form, ...]:
@@ -201,9 +208,9 @@ def _forms(blocks: tuple[Block, ...]) -> tuple[_Form, ...]:
 
 @partial(jax.jit, static_argnames="forms")
 def _rows_on_grid(
-    forms: tuple[_Form, ...], clips: tuple[jax.Array, ...], parts: tuple[jax.Array, ...]
+    forms: tuple[_Form, ...], scales: tuple[float, ...], parts: tuple[jax.Array, ...]
 ) -> tuple[tuple[jax.Array, jax.Array], ...]:
-    blocks = (form._replace(clip=clip) for form, clip in zip(forms, clips, strict=True))
+    blocks = (form._replace(scale=scale) for form, scale in zip(forms, scales, strict=True))
     return tuple(_to_grid(block, part) for block, part in zip(blocks, parts, strict=True))
 
 
@@ -220,12 +227,12 @@ def _chunk_sums(
 def forget() -> None:
     """Drop what was compiled here."""
     for compiled in (_rows_on_grid, _chunk_sums):
-        compiled.clear_cache()
+        cast(Any, compiled).clear_cache()
 
 
 def compilations() -> int:
     """How many programs that sum chunks were compiled so far."""
-    return _chunk_sums._cache_size()
+    return cast(Any, _chunk_sums)._cache_size()
 
 
 def _to_grid(block: _Form, rows: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -239,12 +246,10 @@ def _to_grid(block: _Form, rows: jax.Array) -> tuple[jax.Array, jax.Array]:
         return rows, finite
     if block.closed:
         return jnp.zeros_like(rows), finite
-    units = block.norm_units
-    bound = jnp.sqrt(block.clip) if block.kind == "outer" else block.clip
     norm = jnp.linalg.norm(rows, axis=1)
     # The room left for rounding: half a unit in each coordinate.
-    room = units - math.sqrt(block.size) / 2
-    scale = jnp.minimum(units / bound, room / jnp.maximum(norm, jnp.finfo(jnp.float64).tiny))
+    room = block.norm_units - math.sqrt(block.size) / 2
+    scale = jnp.minimum(block.scale, room / jnp.maximum(norm, jnp.finfo(jnp.float64).tiny))
     return jnp.round(rows * scale[:, None]), finite & jnp.isfinite(norm)
 
 

@@ -37,7 +37,7 @@ class OpenGate:
         self.blocks = tuple(blocks)
         self.records = len(records[0])
         self._contribution = contribution
-        self._reader = Reader(records, capacity_of(self.blocks, contribution), private=False)
+        self._reader = Reader(records, capacity_of(self.blocks, contribution), private=False, sampled=False)
 
     @property
     def expected_batch(self) -> float:

@@ -165,8 +165,8 @@ class Reader:
         with jax.enable_x64(True), jax.debug_nans(False), jax.debug_infs(False):
             public_at = [public] if len(devices) == 1 else [jax.device_put(public, one) for one in devices]
             for place, chunk in self._chunks(rows, devices):
-                rows = rows_on_grid(blocks, program(public_at[place], chunk))
-                under_way.append(chunk_sums(blocks, rows))
+                on_grid = rows_on_grid(blocks, program(public_at[place], chunk))
+                under_way.append(chunk_sums(blocks, on_grid))
                 # Devices compute while the next chunks are made ready.
                 if len(under_way) > len(devices):
                     add(under_way.popleft())

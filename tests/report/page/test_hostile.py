@@ -236,7 +236,7 @@ def _places(value: Any) -> list[tuple[Any, Any]]:
 
 
 @settings(
-    max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 @given(
     kind=st.sampled_from(["linear", "mixture", "network", "logistic"]),
