@@ -61,7 +61,7 @@ def test_shards_change_no_bit_of_a_release(alone, shards):
 
 def test_two_processes_change_no_bit_and_charge_once(alone, tmp_path):
     path = tmp_path / "team.ledger"
-    dpsep.Ledger(path, epsilon=3.0, delta=1e-4)
+    dpsep.Ledger.create(path, epsilon=3.0, delta=1e-4)
     found = runs(1, processes=2, ledger=str(path))
     for one in found:
         assert one.pop("processes") == 2
@@ -73,7 +73,7 @@ def test_two_processes_change_no_bit_and_charge_once(alone, tmp_path):
 
 def test_where_the_leader_is_refused_nobody_reads(tmp_path):
     path = tmp_path / "team.ledger"
-    dpsep.Ledger(path, epsilon=0.5, delta=1e-4)
+    dpsep.Ledger.create(path, epsilon=0.5, delta=1e-4)
     first, second = runs(1, processes=2, ledger=str(path))
     assert first["error"].startswith("OverBudget")
     assert second["error"].startswith("OutOfStep")
@@ -86,7 +86,7 @@ def test_a_program_that_goes_on_after_a_failure_reads_no_table_under_another_fit
     # The first ledger is damaged: the leader raises before the charge, and both programs try the next fit.
     damaged, sound = tmp_path / "damaged.ledger", tmp_path / "sound.ledger"
     damaged.write_bytes(b"no ledger at all")
-    dpsep.Ledger(sound, epsilon=9.0, delta=1e-4)
+    dpsep.Ledger.create(sound, epsilon=9.0, delta=1e-4)
     first, second = runs(1, processes=2, ledger=f"{damaged}|{sound}")
     assert "LedgerForeign" in first["errors"][0]
     assert "stopped with LedgerForeign" in second["errors"][0]
@@ -98,7 +98,7 @@ def test_a_program_that_goes_on_after_a_failure_reads_no_table_under_another_fit
 
 def test_processes_with_other_settings_are_seen_before_the_charge(tmp_path):
     path = tmp_path / "team.ledger"
-    dpsep.Ledger(path, epsilon=9.0, delta=1e-4)
+    dpsep.Ledger.create(path, epsilon=9.0, delta=1e-4)
     found = runs(1, processes=2, ledger=str(path), epsilons=(1.0, 2.0))
     for one in found:
         assert "different steps or settings" in one["error"]

@@ -235,6 +235,15 @@ def _places(value: Any) -> list[tuple[Any, Any]]:
     return [place for key in keys for place in ((value, key), *_places(value[key]))]
 
 
+def test_a_part_that_cannot_be_read_is_where_the_navigation_leads(whole: Runs, tmp_path: Path) -> None:
+    folder = copied(whole("mixture"), tmp_path)
+    document = json.loads((folder / "posterior.json").read_bytes())
+    document["learned"]["weights_"] = [""]
+    (folder / "posterior.json").write_text(json.dumps(document), "utf-8")
+    seal(folder)
+    assert "could not be read" in check_page(render(folder)).words
+
+
 @settings(
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )

@@ -215,7 +215,7 @@ def _document(ctx: Context) -> str:
         tag(
             "main",
             _safely(sections_head.tiles, ctx),
-            [_safely(build, ctx) for _, _, build in SECTIONS],
+            [_safely(build, ctx, name) for name, _, build in SECTIONS],
             id="content",
             tabindex="-1",
         ),
@@ -235,13 +235,16 @@ def _navigation() -> Markup:
     return tag("nav", tag("ul", links), button, aria_label="Sections")
 
 
-def _safely(build: Callable[[Context], Any], ctx: Context) -> Any:
-    """Build a part; one that fails becomes a sentence, and never a message that quotes the folder."""
+def _safely(build: Callable[[Context], Any], ctx: Context, name: str | None = None) -> Any:
+    """Build a part; one that fails becomes a sentence, and never a message that quotes the folder.
+
+    The sentence has the name of its part, to which the navigation leads.
+    """
     try:
         return build(ctx)
     except Exception as error:
         words = f"This part could not be read: the run is not as a fit writes it ({type(error).__name__})."
-        return tag("section", absent(words), aria_label="A part that could not be read")
+        return tag("section", absent(words), id=name, aria_label="A part that could not be read")
 
 
 def _text(part: Any) -> str:
