@@ -177,7 +177,7 @@ def _by_replay(estimator: type[Any]) -> Evidence:
 def _by_mixing(estimator: type[Any]) -> Evidence:
     model, X, y = mixing(estimator, 0.5)
     try:
-        found = membership_audit(model, X, y, runs=40)
+        found = membership_audit(model, X, y, runs=60)
     except isolation.IsolationError:
         return None
     return (
