@@ -7,6 +7,7 @@ processes that tests start have them, too.
 import gc
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -49,6 +50,13 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     if sum(path.stat().st_size for path in CACHE.iterdir() if path.is_file()) > MOST_CACHED:
         shutil.rmtree(CACHE, ignore_errors=True)
+
+
+@pytest.fixture(autouse=True)
+def _leaves_no_figure_open() -> Iterator[None]:
+    yield
+    if "matplotlib.pyplot" in sys.modules:
+        sys.modules["matplotlib.pyplot"].close("all")
 
 
 @pytest.fixture(autouse=True)
