@@ -59,6 +59,7 @@ def test_linear_rows_compare_everyone_with_least_squares(
     assert "linear/power" in capsys.readouterr().out
 
 
+@pytest.mark.deep
 def test_adult_rows_hold_accuracy_and_log_likelihood_of_everyone(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):

@@ -136,6 +136,7 @@ def test_levers_are_named_once_and_fit_side_by_side() -> None:
         assert sum(one.networks for one in group) <= levers.MOST
 
 
+@pytest.mark.deep
 def test_a_fit_is_the_committed_loop_and_levers_move_it() -> None:
     names = ("committed method", "clip 1 of a typical record", "two networks within the budget")
     chosen = [lever for lever in LEVERS if lever.name in names]

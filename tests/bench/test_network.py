@@ -13,6 +13,7 @@ from dpsep.models.concentrated_noise import ConcentratedNoise
 from dpsep.models.network_model import NetworkRegression
 
 
+@pytest.mark.deep
 def test_every_method_has_a_row_with_its_ratio_to_filtering(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):

@@ -19,6 +19,7 @@ def test_forecasts_of_a_regression_come_true():
     assert {row["ratio_to"] for row in rows} == {"forecast"}
 
 
+@pytest.mark.deep
 def test_the_measurement_can_fail():
     def loose(number):
         table = planning.made("linear", 5000, 5, number)
@@ -28,6 +29,7 @@ def test_the_measurement_can_fail():
     assert rows[0]["ratio"] > 2.0
 
 
+@pytest.mark.deep
 def test_a_mixture_is_forecast_roughly_and_a_network_not_at_all():
     rows = planning.mixture((8.0,), fits=1)
     assert rows[0]["ratio"] == pytest.approx(1.0, abs=0.3)

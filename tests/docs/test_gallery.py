@@ -84,7 +84,9 @@ def test_every_script_is_there_and_says_what_it_is() -> None:
         assert (SCRIPTS / f"{name}.py").read_text(encoding="utf-8").startswith('"""'), name
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name", [name if name == "composition" else pytest.param(name, marks=pytest.mark.deep) for name in NAMES]
+)
 def test_a_quick_run_makes_the_picture(
     name: str, load: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

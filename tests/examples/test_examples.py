@@ -57,7 +57,9 @@ def test_an_example_has_fewer_than_forty_lines(name: str) -> None:
     assert len((FOLDER / f"{name}.py").read_text().splitlines()) < 40
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name", [name if name == "ordinal" else pytest.param(name, marks=pytest.mark.deep) for name in NAMES]
+)
 def test_without_privacy_an_example_agrees_with_the_sampler(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

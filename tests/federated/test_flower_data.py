@@ -13,10 +13,9 @@ from dpsep.shell import federate_demo
 SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data"
 
 
+@pytest.mark.deep
 @pytest.mark.skipif(not SHARED.is_dir(), reason=f"the data folder {SHARED} is not there")
-@pytest.mark.parametrize(
-    ("data", "weights", "most"), [("adult", 44, 2.0), pytest.param("power", 5, 3.0, marks=pytest.mark.deep)]
-)
+@pytest.mark.parametrize(("data", "weights", "most"), [("adult", 44, 2.0), ("power", 5, 3.0)])
 def test_the_posterior_is_that_of_one_table_with_the_same_noise(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: str, weights: int, most: float
 ) -> None:

@@ -18,6 +18,7 @@ def test_the_accounted_noise_is_that_of_the_findings_in_units_of_the_sensitivity
         assert mixture[epsilon, "as accounted", "replace-one", "sigma"] / 2 == pytest.approx(sigma, abs=0.006)
 
 
+@pytest.mark.deep
 def test_a_permutation_a_pass_needs_the_noise_of_one_full_batch_a_pass(mixture):
     for epsilon, sigma in ((1.0, 37.3), (5.0, 8.9), (50.0, 1.5)):
         assert mixture[epsilon, "as written", "replace-one", "sigma"] / 2 == pytest.approx(sigma, rel=0.02)

@@ -105,6 +105,7 @@ def test_a_permutation_a_pass_has_a_sigma_without_n() -> None:
     assert both[1] == pytest.approx(2 * both[0], rel=1e-9)
 
 
+@pytest.mark.deep
 def test_sampling_at_rate_one_over_n_lets_sigma_fall_but_slowly() -> None:
     table = rates((1_000, 10_000))
     poisson = {"case": "Poisson sampling at rate 1/N"}

@@ -69,6 +69,7 @@ def test_a_figure_that_cannot_be_written_leaves_the_old_one(
     assert [item.name for item in tmp_path.iterdir()] == ["figure1.png"]
 
 
+@pytest.mark.deep
 def test_every_panel_has_a_row_and_is_reported(drawn: Drawn) -> None:
     assert [row["panel"] for row in drawn.rows] == [cell.title for line in drawn.cells for cell in line]
     assert [len(line) for line in drawn.cells] == [3, 3, 1, 1, 1]

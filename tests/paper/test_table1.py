@@ -57,6 +57,7 @@ def test_every_case_has_its_source_and_its_relations(small: tuple[list[Row], Cal
     }
 
 
+@pytest.mark.deep
 def test_every_row_has_the_usual_keys_and_numbers(small: tuple[list[Row], Calls]) -> None:
     wrong = {
         (row["source"], row["method"], row["relation"], row["row"]): row["count"] == row["n"]

@@ -54,7 +54,9 @@ def open_all(page: Any) -> None:
     page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", ["network", *(pytest.param(kind, marks=pytest.mark.deep) for kind in KINDS if kind != "network")]
+)
 def test_a_page_fits_every_width_and_every_control_works(browser: Any, report: Reports, kind: str) -> None:
     for width in WIDTHS:
         with opened(browser, report(kind), width, reduced_motion="reduce") as page:
