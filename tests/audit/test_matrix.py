@@ -7,9 +7,8 @@ import pytest
 
 from dpsep.audit.matrix import combinations, covering, kinds, try_combination
 
-SAMPLE = {
-    name: covering(kind.options, seed=1)[: 1 if "network" in name else 2] for name, kind in kinds().items()
-}
+SAMPLE = {name: covering(kind.options, seed=1)[0] for name, kind in kinds().items()}
+"""One combination of each kind; `make deep` replays all that `covering` gives."""
 
 
 @pytest.mark.parametrize("name", kinds())
@@ -25,11 +24,9 @@ def test_every_pair_of_values_is_covered(name: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(
-    ("name", "place"), [(name, place) for name in SAMPLE for place in range(len(SAMPLE[name]))]
-)
-def test_a_combination_keeps_records_to_the_gate_or_is_refused(name: str, place: int) -> None:
-    found = try_combination(name, SAMPLE[name][place], neighbours=4)
+@pytest.mark.parametrize("name", SAMPLE)
+def test_a_combination_keeps_records_to_the_gate_or_is_refused(name: str) -> None:
+    found = try_combination(name, SAMPLE[name], neighbours=4)
     assert found.outcome in ("kept", "refused"), found.evidence
     if found.outcome == "refused":
         assert "cannot" in found.evidence or "needs" in found.evidence or "full" in found.evidence

@@ -51,7 +51,7 @@ def alone() -> dict:
     return found
 
 
-@pytest.mark.parametrize("shards", [2, 8])
+@pytest.mark.parametrize("shards", [2, pytest.param(8, marks=pytest.mark.deep)])
 def test_shards_change_no_bit_of_a_release(alone, shards):
     (found,) = runs(shards)
     assert found.pop("devices") == shards

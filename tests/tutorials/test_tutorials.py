@@ -19,6 +19,8 @@ from dpsep.data import DataError
 from .cells import run
 
 NAMES = sorted(path.stem for path in PAGES.glob("*.md"))
+LONG = ("auditing", "mixed-model", "network", "own-likelihood")
+"""Those that `make deep` alone runs."""
 PAGE = """# A page
 
 ```bash
@@ -56,7 +58,9 @@ def execute(*arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.deep) if name in LONG else name for name in NAMES]
+)
 def test_a_tutorial_runs_from_top_to_bottom_without_data_or_network(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
