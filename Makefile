@@ -41,7 +41,7 @@ lint: $(VENV)/.dev
 # Programs are compiled as users' are where bits or long computations are the point, and cheaply elsewhere.
 CHEAP := XLA_FLAGS="--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0"
 PYTEST := $(BIN)/pytest --numprocesses 2 --dist worksteal
-AS_USERS := $(addprefix tests/,inference models privacy)
+AS_USERS := tests/privacy
 
 # Everything that a promise rests on.
 test: lint

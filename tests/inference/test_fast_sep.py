@@ -115,14 +115,19 @@ def test_noise_of_every_step_has_its_deviation(noise: Any) -> None:
     prior, start = start_of(model)
     settings = sep.Settings(prior, ROWS, gamma=float(ROWS), clip=1e3)
     plain = sep.posterior(settings, fast_sep.sequential(model, settings, (X, Y), [0], start))
-    moved = fast_sep.noisy(model, settings, (X, Y), [0], start, deviation=0.01, noise=noise)
-    moved = sep.posterior(settings, moved)
+
+    def noisy() -> Any:
+        found = fast_sep.noisy(model, settings, (X, Y), [0], start, deviation=0.01, noise=noise)
+        return sep.posterior(settings, found)
+
+    moved = noisy()
     for part in ("eta", "precision"):
         draws = np.asarray(getattr(moved.weights, part) - getattr(plain.weights, part)) / 0.01
         count = len(draws)
         assert abs(np.mean(draws**2) - 1.0) < 5.0 * np.sqrt(2.0 / count)
         assert abs(np.mean(draws)) < 5.0 / np.sqrt(count)
-    assert float(moved.noise.rate) != float(plain.noise.rate)
+    # One number on the grid of secure noise stays where it is once in some thirty times.
+    assert any(float(noisy().noise.rate) != float(plain.noise.rate) for _ in range(8))
 
 
 @needs_numba
