@@ -45,6 +45,8 @@ def _work_in_memory() -> None:
 
 _share_compiled_programs()
 _work_in_memory()
+# Tracing leaves many objects, and by Python's own thresholds a quarter of the time went into looking at them.
+gc.set_threshold(100_000, 50, 100)
 
 
 def pytest_configure(config: pytest.Config) -> None:
