@@ -102,7 +102,9 @@ def test_counts_converge_from_a_wide_prior_under_damping():
         np.testing.assert_allclose(one.posterior.mean, [1.0, 0.8], atol=0.2)
 
 
-@pytest.mark.parametrize("likelihood", [ProbitLikelihood(), LogisticLikelihood("fast")])
+@pytest.mark.parametrize(
+    "likelihood", [pytest.param(ProbitLikelihood(), marks=pytest.mark.deep), LogisticLikelihood("fast")]
+)
 def test_expectation_propagation_agrees_with_hamiltonian_monte_carlo_on_the_affairs_survey(likelihood):
     x, y = fair()
     with jax.enable_x64(True):
