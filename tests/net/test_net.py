@@ -1,0 +1,57 @@
+"""Seeded fits give what they gave: a net under changes of the inside.
+
+What each gave is kept in `kept.json`. A change that should alter nothing alters nothing here; where one must,
+`python tests/net/keep.py` keeps the new results, and the commit says why each of them moved. `make test`
+looks at the first combinations of every kind, `make deep` at all.
+"""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from .seen import FEDERATED, FITS, FOLDERS, OPEN, federated_fit, folder_of, open_fit, private_fit
+
+KEPT = Path(__file__).with_name("kept.json")
+PARTS: dict[str, tuple[dict[str, Any], Callable[[str, Path], Any]]] = {
+    "private": (FITS, private_fit),
+    "open": (OPEN, open_fit),
+    "federated": (FEDERATED, federated_fit),
+    "folders": (FOLDERS, folder_of),
+}
+IN_TEST = 3
+"""Combinations of a kind that `make test` looks at."""
+
+
+def _named() -> list[Any]:
+    found, seen = [], dict.fromkeys((name.partition(":")[0] for name in FITS), 0)
+    for part, (names, _) in PARTS.items():
+        for name in names:
+            kind = name.partition(":")[0]
+            seen[kind] = seen.get(kind, 0) + 1
+            deep = part == "private" and seen[kind] > IN_TEST
+            marks = pytest.mark.deep if deep else ()
+            found.append(pytest.param(part, name, marks=marks, id=f"{part}-{name}"))
+    return found
+
+
+@pytest.mark.parametrize(("part", "name"), _named())
+def test_a_seeded_fit_gives_what_it_gave(part: str, name: str, tmp_path: Path) -> None:
+    found = PARTS[part][1](name, tmp_path)
+    kept = json.loads(KEPT.read_text("utf-8"))[part][name]
+    expected, seen = kept.pop("result", {}), found.pop("result", {})
+    assert found == kept
+    assert list(seen) == list(expected)
+    for key, value in expected.items():
+        assert seen[key][0] == value[0], key
+        np.testing.assert_allclose(seen[key][1:], value[1:], rtol=1e-6, atol=1e-9, err_msg=key)
+
+
+def test_nothing_is_kept_of_what_is_gone() -> None:
+    kept = json.loads(KEPT.read_text("utf-8"))
+    assert {part: set(names) for part, names in kept.items()} == {
+        part: set(names) for part, (names, _) in PARTS.items()
+    }
