@@ -11,6 +11,7 @@ import click
 import typer
 from typer.core import TyperGroup
 
+from dpsep.shell import laboratory
 from dpsep.shell.errors import CallError, is_broken_pipe, leave
 from dpsep.shell.federate_commands import federate_app
 from dpsep.shell.ledger_commands import ledger_app
@@ -28,7 +29,7 @@ from dpsep.shell.options import (
     Wait,
 )
 from dpsep.shell.screen import hush
-from dpsep.shell.study_commands import audit, bench, paper, plan
+from dpsep.shell.study_commands import audit, plan
 
 __all__ = ["app", "main"]
 
@@ -336,8 +337,9 @@ def schema(
     )
 
 
-for _command in (bench, plan, audit, paper):
+for _command in (plan, audit):
     app.command()(_command)
+laboratory.add_commands(app)
 
 
 def main() -> None:

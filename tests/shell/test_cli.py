@@ -3,10 +3,14 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer
+from typer.testing import CliRunner
 
 import dpsep
+from dpsep.cli import _Guarded
+from dpsep.shell import laboratory
 
-from .help import call
+from .help import assert_refused, call
 
 HEAVY = ("jax", "sklearn", "polars", "pyarrow", "scipy", "numpy")
 
@@ -54,13 +58,20 @@ def test_an_error_that_is_nobodys_mistake_shows_no_message_of_its_own(
     assert "Traceback" in call("check", tmp_path / "t.csv").stderr
 
 
-def test_bench_gets_its_cases_and_gives_its_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[object] = []
+@pytest.mark.parametrize("command", [("bench", "--quick"), ("paper", "table1", "--json", "rows.json")])
+def test_without_the_laboratory_its_commands_say_how_to_install_it(
+    command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(laboratory, "entry_points", lambda **_: ())
+    bare = typer.Typer(cls=_Guarded)
+    laboratory.add_commands(bare)
+    done = CliRunner().invoke(bare, list(command))
+    assert_refused(done, f"'dpsep {command[0]}'", "pip install dpsep-lab")
 
-    def run(cases: list[str], quick: bool, json_path: Path | None, **_: object) -> int:
-        seen.extend([cases, quick, json_path])
-        return 1
 
-    monkeypatch.setattr("dpsep.bench.run", run)
-    assert call("bench", "--quick", "--json", "rows.json", "linear").exit_code == 1
-    assert seen == [["linear"], True, Path("rows.json")]
+def test_without_the_laboratory_controls_are_refused_before_any_attack(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(laboratory, "entry_points", lambda **_: ())
+    assert_refused(call("audit", "linear", "--controls"), "--controls", "pip install dpsep-lab")
+    assert_refused(call("audit", "linear", "--matrix", "pairs"), "--matrix", "pip install dpsep-lab")

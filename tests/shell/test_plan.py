@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 import dpsep
-from dpsep.data import ADULT_SCHEMA, Column, Schema, encoded_bounds
+from dpsep.data import Column, Schema, encoded_bounds
 from dpsep.shell.plan import Shape, shape_of
+from dpsep_lab.data import ADULT_SCHEMA
 
 from .help import assert_refused, call
 

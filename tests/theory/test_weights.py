@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from dpsep.bench import planning
 from dpsep.estimators import run
 from dpsep.theory.weights import REACH, SPARE, TAILS, weights_plan
+from dpsep_lab.bench import planning
 
 
 def multiple(epsilon: float, **more: Any) -> float:

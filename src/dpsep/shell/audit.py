@@ -8,6 +8,7 @@ from typing import Any
 
 import typer
 
+from dpsep.shell import laboratory
 from dpsep.shell.errors import DONE, FAILED, CallError
 from dpsep.shell.screen import number, print_table, progress, remark, say, write_json
 
@@ -44,14 +45,17 @@ def run(
     chosen = [] if only else list(names) or list(targets())
     for name in chosen:
         find_target(name)
+    more = [
+        *(laboratory.part("controls", "--controls")() if controls else ()),
+        *(laboratory.part("matrix", "--matrix")(matrix) if matrix is not None else ()),
+    ]
     rows: list[dict[str, Any]] = []
     with progress("audit") as report:
         for done, total, row in run_all(
             chosen,
             claims,
             attacks=attacks or ATTACKS,
-            controls=controls,
-            matrix=matrix,
+            more=more,
             scale=0.1 * scale if quick else scale,
             jobs=jobs,
         ):

@@ -17,6 +17,9 @@ __all__ = ["DONE", "FAILED", "WRONG", "CallError", "explain", "leave"]
 DONE, FAILED, WRONG = 0, 1, 2
 """Exit codes: done; the work failed; the call was wrong."""
 
+OURS = ("dpsep", "dpsep_lab")
+"""Packages whose messages are known to hold no record."""
+
 
 class CallError(Exception):
     """A call that cannot be served as it stands; the message says what to change."""
@@ -38,7 +41,7 @@ def explain(error: BaseException) -> tuple[int, str]:
     """
     if isinstance(error, KeyboardInterrupt):
         return FAILED, "interrupted."
-    ours = type(error).__module__.split(".")[0] == "dpsep"
+    ours = type(error).__module__.split(".")[0] in OURS
     if isinstance(error, OSError):
         reason = error.strerror or type(error).__name__
         if not ours and error.filename is not None:
@@ -77,5 +80,5 @@ def _raised_here(error: BaseException) -> bool:
         return False
     while place.tb_next is not None:
         place = place.tb_next
-    ours = str(place.tb_frame.f_globals.get("__name__", "")).split(".")[0] == "dpsep"
+    ours = str(place.tb_frame.f_globals.get("__name__", "")).split(".")[0] in OURS
     return ours and place.tb_frame.f_code.co_code[place.tb_lasti] == dis.opmap["RAISE_VARARGS"]

@@ -20,6 +20,7 @@ import numpy as np
 
 from dpsep.privacy.leaks import PrivacyLeakWarning
 from dpsep.privacy.shown import up
+from dpsep.shell import laboratory
 from dpsep.shell.errors import CallError
 from dpsep.shell.federate import need_flower
 from dpsep.shell.screen import print_json, print_table, progress, remark, say
@@ -108,24 +109,18 @@ def _survey(data: str, rows: int | None) -> tuple[Any, Any]:
     """Return a public table and its schema."""
     import polars as pl
 
-    from dpsep.data import ADULT_SCHEMA, Column, Schema, load_adult, load_uci
+    from dpsep.data import Column, Schema
     from dpsep.shell.demo import BOUNDS, load
 
-    if data == "adult":
-        table, schema = load_adult("train"), ADULT_SCHEMA.drop("native-country")
-        table = table.select([column.name for column in schema.columns])
-    elif data == "randhie":
+    if data == "randhie":
         frame = load()
         table = pl.DataFrame({name: frame[name].to_numpy() for name in BOUNDS})
         visit = np.where(frame["mdvis"].to_numpy() > 0, "yes", "no")
         table = table.with_columns(pl.Series("visit", visit))
         columns = [Column(name, "number", bounds) for name, bounds in BOUNDS.items()]
         schema = Schema((*columns, Column("visit", "category", categories=("no", "yes"))), "visit")
-    elif data == "power":
-        power = load_uci("power")
-        names = [f"x{place}" for place in range(power.X.shape[1])]
-        table = pl.DataFrame(power.X, schema=names).with_columns(pl.Series("output", power.y))
-        schema = Schema(tuple(Column(name, "number") for name in (*names, "output")), "output")
+    elif data in ("adult", "power"):
+        table, schema = laboratory.part("survey", f"--data {data}")(data)
     else:
         raise CallError(f"--data is randhie, adult or power, not {data}.")
     return table.head(rows or table.height), schema
