@@ -37,7 +37,7 @@ from dpsep.data.text import count_lines, csv_layout, read_lines
 from dpsep.privacy import gate as gate_module
 from dpsep.privacy.ledger import Ledger
 from dpsep.privacy.reader import Reader
-from dpsep.privacy.rows import fetch
+from dpsep.privacy.record_sources import fetch
 from dpsep.shell.scores import row_scores
 
 ROWS = 13

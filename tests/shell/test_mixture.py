@@ -13,7 +13,7 @@ from scipy import stats
 
 from dpsep.data import Schema
 from dpsep.estimators.store import load
-from dpsep.inference import components
+from dpsep.inference import mixture_update
 from dpsep.privacy.ledger import Ledger
 from dpsep.privacy.rehearsal import RehearsalGate
 
@@ -47,7 +47,7 @@ def finished(table: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pat
 
 
 def fit(table: Path, out: Path, *more: Any, components: int = 2) -> Result:
-    start = ("fit", table, "--model", "mixture", "--components", components, "--epsilon", 1)
+    start = ("fit", table, "--model", "mixture", "--components", mixture_update, "--epsilon", 1)
     return call(*start, "--out", out, *more)
 
 
@@ -259,7 +259,7 @@ def test_over_budget_is_a_wrong_call_that_leaves_nothing_behind(tmp_path: Path, 
 def test_an_interrupted_mixture_goes_on_with_the_same_settings_only(
     tmp_path: Path, table: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    go_on = components.run
+    go_on = mixture_update.run
 
     def stop(gate: Any, *rest: Any, **more: Any) -> Any:
         if isinstance(gate._gate, RehearsalGate):
@@ -269,7 +269,7 @@ def test_an_interrupted_mixture_goes_on_with_the_same_settings_only(
     ledger = Ledger.create(tmp_path / "study.db", epsilon=2.0, delta=1e-4)
     call_again = ("--ledger", ledger.path, "--quiet", "--covariance", "spherical", *BOUNDS)
     with monkeypatch.context() as patch:
-        patch.setattr("dpsep.inference.components.run", stop)
+        patch.setattr("dpsep.inference.mixture_update.run", stop)
         done = fit(table, tmp_path / "run", *call_again)
     assert done.exit_code == 1
     assert "--resume goes on from there" in done.stderr

@@ -14,7 +14,7 @@ from .help import BOUNDED, call, some, write_csv
 
 KILLED = """
 import os, signal, sys
-from dpsep.estimators.resume import SavedRun
+from dpsep.estimators.release_log import SavedRun
 from dpsep.shell.folder import RunFolder
 moment, number = sys.argv[1], int(sys.argv[2])
 die = lambda: os.kill(os.getpid(), signal.SIGKILL)

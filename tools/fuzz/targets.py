@@ -250,7 +250,7 @@ class Checkpoints(Target):
 
     def read(self, name: str, data: bytes) -> None:
         """Load as a resumed run does."""
-        from dpsep.estimators.resume import SavedRun
+        from dpsep.estimators.release_log import SavedRun
 
         checkpoint = Checkpoint(self.folder / "used")
         checkpoint.folder.mkdir(exist_ok=True)

@@ -39,7 +39,7 @@ from dpsep.shell.screen import print_json, progress, remark, warn
 from dpsep.shell.spending import Spending
 from dpsep.shell.table import MODELS, Inputs, Leaks, read_inputs
 from dpsep.shell.units import MIXED, check_ledger, parse_slopes
-from dpsep.theory.weights import WeakBudgetWarning
+from dpsep.theory.glm_defaults import WeakBudgetWarning
 
 __all__ = ["Request", "run"]
 

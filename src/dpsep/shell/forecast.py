@@ -1,7 +1,7 @@
 """A word before the charge, where the planner expects a posterior that cannot be relied on.
 
-Mixed and own models warn of a weak budget themselves (`dpsep.theory.weights`), networks and mixtures are not
-judged here.
+Mixed and own models warn of a weak budget themselves (`dpsep.theory.glm_defaults`), networks and mixtures are
+not judged here.
 
 **Privacy.** The planner sees the number of records, the declared columns and the budget: public numbers.
 """

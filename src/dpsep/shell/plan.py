@@ -279,7 +279,7 @@ def _show_verdict(planned: "Planned") -> None:
 
 
 def _show_curve(planned: "Planned") -> None:
-    from dpsep.theory.weights import WEAK
+    from dpsep.theory.glm_defaults import WEAK
 
     def trust(one: "Forecast") -> str:
         return "noise" if one.hidden > WEAK else "rough" if one.is_rough else ""

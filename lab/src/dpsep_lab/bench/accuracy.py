@@ -2,8 +2,8 @@
 
 All peers see the same rows and the same public bounds; a row says which bounds, and privacy under which
 relation. Test errors are averaged over splits, and for what adds noise also over draws of it; everything but
-that noise is deterministic. The defaults of `dpsep.theory.weights` were looked at on these very tables, so
-the figures here are not untouched.
+that noise is deterministic. The defaults of `dpsep.theory.glm_defaults` were looked at on these very tables,
+so the figures here are not untouched.
 
 **Privacy.** Public tables; ours is (epsilon, delta) under zero-out, AdaSSP (epsilon, delta) under add or
 remove, diffprivlib pure epsilon: similar promises, not the same one.

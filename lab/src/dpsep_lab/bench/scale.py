@@ -164,9 +164,9 @@ def logistic(records: int, features: int) -> tuple[tuple[Block, ...], Any, Any]:
     """Blocks, contribution and first public values of a logistic regression with bounds of one."""
     from dpsep.estimators.columns import several, single
     from dpsep.estimators.glm import LogisticRegression
+    from dpsep.estimators.input_checks import Structure
     from dpsep.estimators.run import blocks_of, contribution_of, open_plan, settings_of
-    from dpsep.estimators.structure import Structure
-    from dpsep.inference import stable
+    from dpsep.inference import sep_newton
 
     model = LogisticRegression(bounds=(-1, 1), classes=[-1, 1], clip=1.0)
     model.classes_ = np.array([-1, 1])
@@ -174,7 +174,7 @@ def logistic(records: int, features: int) -> tuple[tuple[Block, ...], Any, Any]:
     assert task.feature_scaling is not None
     assert task.outcome_scaling is not None
     settings = settings_of(task, several(task.feature_scaling), single(task.outcome_scaling), 0)
-    public, _ = stable.publish(settings, stable.init(settings), records)
+    public, _ = sep_newton.publish(settings, sep_newton.init(settings), records)
     return tuple(blocks_of(task, open_plan(task))), contribution_of(task), public
 
 

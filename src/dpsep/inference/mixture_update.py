@@ -1,9 +1,9 @@
 r"""How the posterior of a mixture's components moves: from released sums to means, weights and variances.
 
-The sums come from one of the contributions of `dpsep.models.components`, so one update serves stochastic EP,
-mean-field VI and EM, private or not. With n_j the released count of a component, M_j its missing information
-(zero for VI and EM) and g_j its mean part, all in units of the component's deviations, the posterior
-precision is
+The sums come from one of the contributions of `dpsep.models.mixture_factors`, so one update serves stochastic
+EP, mean-field VI and EM, private or not. With n_j the released count of a component, M_j its missing
+information (zero for VI and EM) and g_j its mean part, all in units of the component's deviations, the
+posterior precision is
 
     Lambda_j = Lambda_0 + (n_j I - M_j),
 
@@ -44,10 +44,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsep.inference.summed import Summed
+from dpsep.inference.gate_protocol import Summed
 from dpsep.inference.threads import one_thread
-from dpsep.models.components import Public, Variances
 from dpsep.models.glm import Columns
+from dpsep.models.mixture_factors import Public, Variances
 from dpsep.theory.mixtures import START_WEIGHT
 
 Array = NDArray[np.float64]

@@ -9,14 +9,14 @@ import pytest
 from scipy.special import logsumexp, softmax
 from scipy.stats import multivariate_normal, norm
 
-from dpsep.models.components import (
+from dpsep.models.glm import Columns
+from dpsep.models.mixture_factors import (
     ExpectedStatistics,
     LocalFactors,
     LogDensity,
     Public,
     VariationalFactors,
 )
-from dpsep.models.glm import Columns
 
 ALL = (LocalFactors, VariationalFactors, ExpectedStatistics)
 

@@ -15,11 +15,12 @@ labels that it has wrong speak against it the longer the surer it is, and cuttin
 (at c = 3 coefficients were 0.2 standard deviations too large). The noise of the final precision has spectral
 norm about sigma_1 c (d / N) sqrt(2 d) relative to the truth; it is kept below 0.15, within [1, 10].
 
-*Steps.* Sixteen full passes, of which the first seven are forgotten (`dpsep.inference.stable`): enough for
-the geometry to tighten by several orders of magnitude, few enough for the noise of each to leave a direction.
+*Steps.* Sixteen full passes, of which the first seven are forgotten (`dpsep.inference.sep_newton`): enough
+for the geometry to tighten by several orders of magnitude, few enough for the noise of each to leave a
+direction.
 
 *Drawing.* Where even the least clip leaves noise of more than `HIDDEN` times the precision, the released
-precision is drawn towards its public guess by as much as its noise says (`dpsep.inference.stable`).
+precision is drawn towards its public guess by as much as its noise says (`dpsep.inference.sep_newton`).
 
 *Where the numbers come from.* A search over steps, shares, floors and clips on made data (one-hot with rare
 categories, collinear, heavy-tailed, small, wide). Adult and five UCI sets were looked at beside it, so their

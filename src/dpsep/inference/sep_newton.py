@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_solve, eigh, solve_triangular
 
 from dpsep.families import Gamma, Gaussian
-from dpsep.inference.summed import Summed
+from dpsep.inference.gate_protocol import Summed
 from dpsep.inference.threads import one_thread
 from dpsep.models.glm import Columns, Public
 

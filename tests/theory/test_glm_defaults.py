@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from dpsep.estimators import run
-from dpsep.theory.weights import REACH, SPARE, TAILS, weights_plan
+from dpsep.theory.glm_defaults import REACH, SPARE, TAILS, weights_plan
 from dpsep_lab.bench import planning
 
 

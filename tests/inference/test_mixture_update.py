@@ -10,11 +10,11 @@ import pytest
 from scipy.special import softmax
 
 from dpsep.families import GaussianSet
-from dpsep.inference import components
-from dpsep.inference.components import Settings, State, init, public_of, run, step, weights_of
+from dpsep.inference import mixture_update
+from dpsep.inference.mixture_update import Settings, State, init, public_of, run, step, weights_of
 from dpsep.models import KnownMixture
-from dpsep.models.components import ExpectedStatistics, LocalFactors, VariationalFactors
 from dpsep.models.glm import Columns
+from dpsep.models.mixture_factors import ExpectedStatistics, LocalFactors, VariationalFactors
 from dpsep.privacy.gate import Gate, authorise
 from dpsep.privacy.mechanism import Mechanism, Schedule
 from dpsep.privacy.noise import SeededStream
@@ -213,7 +213,7 @@ def test_releases_of_noise_alone_leave_a_proper_posterior(scale: float, variance
             assert (state.deviation <= math.sqrt(2) * before.deviation * (1 + 1e-12)).all()
         for part in state:
             assert np.isfinite(part).all()
-        assert (state.deviation**2 >= components.LEAST_VARIANCE * (1 - 1e-12)).all()
+        assert (state.deviation**2 >= mixture_update.LEAST_VARIANCE * (1 - 1e-12)).all()
         assert np.linalg.eigvalsh(state.precision).min() >= 0.5
         weights = weights_of(chosen, state)
         assert weights.sum() == pytest.approx(1.0)

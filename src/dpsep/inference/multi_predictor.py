@@ -1,6 +1,6 @@
-r"""Stochastic EP for models of several numbers a unit (`dpsep.models.linked`), in its stable form.
+r"""Stochastic EP for models of several numbers a unit (`dpsep.models.multi_predictor`), in its stable form.
 
-The update is that of `dpsep.inference.stable`; this file stands between it and the gate. It hands
+The update is that of `dpsep.inference.sep_newton`; this file stands between it and the gate. It hands
 contributions their public values, puts released triangles together to matrices, and leads likelihoods that
 are not log-concave: on the way, negative parts of local factors are dropped, which shortens steps and keeps
 the geometry positive; near the fixed point they count, so that the fixed point is SEP's own.
@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsep.inference import stable
-from dpsep.inference.summed import Summed
-from dpsep.models.linked import LinkedPublic, from_triangle
+from dpsep.inference import sep_newton
+from dpsep.inference.gate_protocol import Summed
+from dpsep.models.multi_predictor import LinkedPublic, from_triangle
 
 Array = NDArray[np.float64]
 
@@ -57,11 +57,11 @@ class Matrices:
 
 def run(
     gate: Summed,
-    settings: stable.Settings,
+    settings: sep_newton.Settings,
     steps: int,
     tolerance: float = 0.0,
-    watch: Callable[[stable.State], None] | None = None,
-) -> stable.State:
+    watch: Callable[[sep_newton.State], None] | None = None,
+) -> sep_newton.State:
     """Take `steps` steps; stop earlier only where nothing is private and the mean rests.
 
     Parameters
@@ -73,11 +73,11 @@ def run(
     """
     matrices = Matrices(gate, len(settings.prior_mean))
     noisy = any(value > 0 for value in matrices.deviations.values())
-    state = stable.init(settings)
+    state = sep_newton.init(settings)
     for number in range(steps):
         if noisy:
             matrices.positive = number < settings.warmup
-        state, info = stable.step(matrices, settings, state)
+        state, info = sep_newton.step(matrices, settings, state)
         if watch is not None:
             watch(state)
         if noisy:

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsep.inference import stable
+from dpsep.inference import sep_newton
 from dpsep.inference.threads import one_thread
 
 Array = NDArray[np.float64]
@@ -133,12 +133,14 @@ class Path:
         return {"names": list(names), "mean": [mean.tolist() for mean, _, _ in found], "sd": sd}
 
 
-def watch_stable(path: Path, settings: stable.Settings, table: Table) -> Callable[[stable.State], None]:
+def watch_stable(
+    path: Path, settings: sep_newton.Settings, table: Table
+) -> Callable[[sep_newton.State], None]:
     """Return what notes the states of a stable update as they come."""
 
-    def moments(state: stable.State) -> Moments:
-        covariance = np.linalg.inv(np.asarray(stable.posterior(settings, state).precision))
-        return Moments(state.mean, covariance, stable.noise_covariance(state))
+    def moments(state: sep_newton.State) -> Moments:
+        covariance = np.linalg.inv(np.asarray(sep_newton.posterior(settings, state).precision))
+        return Moments(state.mean, covariance, sep_newton.noise_covariance(state))
 
     return lambda state: path.estimate(table, lambda: moments(state))
 

@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpsep.inference import linked, stable
+from dpsep.inference import multi_predictor, sep_newton
 from dpsep.models.glm import Columns
-from dpsep.models.linked import LinkedPublic
+from dpsep.models.multi_predictor import LinkedPublic
 
 SIZE, RECORDS = 2, 100
 
@@ -37,22 +37,24 @@ class Quadratic:
         }
 
 
-def settings(warmup: int = 0) -> stable.Settings:
+def settings(warmup: int = 0) -> sep_newton.Settings:
     flat = Columns(*(np.zeros(SIZE) for _ in range(4)))  # pyright: ignore[reportArgumentType]
-    return stable.Settings(np.zeros(SIZE), np.eye(SIZE), flat, flat, np.ones(SIZE), warmup=warmup, least=0.05)
+    return sep_newton.Settings(
+        np.zeros(SIZE), np.eye(SIZE), flat, flat, np.ones(SIZE), warmup=warmup, least=0.05
+    )
 
 
 def test_released_triangles_become_matrices() -> None:
     gate = Quadratic()
-    state = stable.init(settings())
-    public, factor = stable.publish(settings(), state, RECORDS)
-    released = linked.Matrices(gate, SIZE).release(public)
+    state = sep_newton.init(settings())
+    public, factor = sep_newton.publish(settings(), state, RECORDS)
+    released = multi_predictor.Matrices(gate, SIZE).release(public)
     np.testing.assert_allclose(factor @ released["precision"] @ factor.T, gate.precision, rtol=1e-12)
 
 
 def test_the_fixed_point_is_prior_times_factors() -> None:
     gate = Quadratic()
-    q = stable.posterior(settings(), linked.run(gate, settings(), 50, 1e-12))
+    q = sep_newton.posterior(settings(), multi_predictor.run(gate, settings(), 50, 1e-12))
     precision = np.eye(SIZE) + gate.precision
     np.testing.assert_allclose(q.precision, precision, rtol=1e-9)
     np.testing.assert_allclose(q.eta, gate.precision @ gate.best, rtol=1e-8)
@@ -60,7 +62,7 @@ def test_the_fixed_point_is_prior_times_factors() -> None:
 
 def test_without_noise_negative_parts_count_once_the_mean_rests_and_only_then_it_ends() -> None:
     gate = Quadratic()
-    linked.run(gate, settings(), 50, 1e-9)
+    multi_predictor.run(gate, settings(), 50, 1e-9)
     assert gate.asked[0]
     assert not gate.asked[-1]
     assert sorted(gate.asked, reverse=True) == gate.asked, "it never turns back"
@@ -69,7 +71,7 @@ def test_without_noise_negative_parts_count_once_the_mean_rests_and_only_then_it
 
 def test_with_noise_the_warmup_decides_and_all_steps_are_taken() -> None:
     gate = Quadratic(noise=1e-9)
-    state = linked.run(gate, settings(warmup=3), 8, tolerance=1.0)
+    state = multi_predictor.run(gate, settings(warmup=3), 8, tolerance=1.0)
     assert gate.asked == [True] * 3 + [False] * 5
     assert state.step == 8
 
@@ -77,4 +79,4 @@ def test_with_noise_the_warmup_decides_and_all_steps_are_taken() -> None:
 @pytest.mark.parametrize("tolerance", [0.0, 1e-9])
 def test_no_more_steps_are_taken_than_asked_for(tolerance: float) -> None:
     gate = Quadratic()
-    assert linked.run(gate, settings(), 2, tolerance).step == 2
+    assert multi_predictor.run(gate, settings(), 2, tolerance).step == 2

@@ -21,8 +21,8 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from dpsep.estimators.path import Path
-from dpsep.estimators.resume import SavedRun
+from dpsep.estimators.release_log import SavedRun
+from dpsep.estimators.release_trace import Path
 from dpsep.privacy import hosts
 from dpsep.privacy import scaling as private_scaling
 from dpsep.privacy.checkpoint import Checkpoint, CheckpointError

@@ -18,7 +18,7 @@ from typing import IO, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsep.estimators.path import Path as FitPath
+from dpsep.estimators.release_trace import Path as FitPath
 from dpsep.privacy.checkpoint import Checkpoint, CheckpointError, fsync_folder, make_folder
 from dpsep.privacy.gate import Gate
 from dpsep.privacy.ledger import Ledger, Row

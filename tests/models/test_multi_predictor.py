@@ -11,7 +11,8 @@ import pytest
 
 from dpsep.families import Gaussian
 from dpsep.models.glm import Columns, GLMContribution, Public
-from dpsep.models.linked import (
+from dpsep.models.logistic import LogisticLikelihood
+from dpsep.models.multi_predictor import (
     LinkedModel,
     LinkedPublic,
     View,
@@ -22,7 +23,6 @@ from dpsep.models.linked import (
     triangle,
     unit_contribution,
 )
-from dpsep.models.logistic import LogisticLikelihood
 
 DIMENSION = 3
 

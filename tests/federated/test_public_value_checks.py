@@ -12,7 +12,7 @@ from dpsep.estimators.natural import NaturalContribution
 from dpsep.families import Gamma, Gaussian
 from dpsep.federated import wire
 from dpsep.federated.codec import WireError, decode, encode
-from dpsep.federated.shapes import check_contribution, check_public
+from dpsep.federated.public_value_checks import check_contribution, check_public
 from dpsep.federated.site_sums import Table, check_work, noisy_sums
 from dpsep.federated.wire import PartTerms, Refused, Terms, Work
 from dpsep.models.concentrated_noise import ConcentratedNoise

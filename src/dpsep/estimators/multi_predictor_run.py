@@ -1,7 +1,8 @@
 r"""A fit of a model of several numbers a unit: your own model, or a mixed model with groups as units.
 
-Private: calibrate the noise from public numbers, charge (`dpsep.estimators.charged`), scale the columns and
-run `dpsep.inference.linked` through the gate. Not private: the same behind an open gate, or EP, ADF, NUTS.
+Private: calibrate the noise from public numbers, charge (`dpsep.estimators.charged_run`), scale the columns
+and run `dpsep.inference.multi_predictor` through the gate. Not private: the same behind an open gate, or EP,
+ADF, NUTS.
 
 **Privacy.** Everything here but `records()` is public; records go to gates and nowhere else. A row of the
 gate's arrays is one unit, so its sensitivity is that of whole units: where they are groups, all rows of a
@@ -17,16 +18,16 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsep.estimators.charged import Run, Spend, charged_run, fingerprint_of
+from dpsep.estimators.charged_run import Run, Spend, charged_run, fingerprint_of
 from dpsep.estimators.columns import own_scaling, released, several, single, through_zero
-from dpsep.estimators.path import Table, watch_stable
-from dpsep.estimators.resume import KeptGate
+from dpsep.estimators.release_log import KeptGate
+from dpsep.estimators.release_trace import Table, watch_stable
 from dpsep.estimators.run import design_schedule
 from dpsep.families import Gaussian
-from dpsep.inference import adf, ep, linked, nuts, stable
+from dpsep.inference import adf, ep, multi_predictor, nuts, sep_newton
 from dpsep.models.frozen import FrozenContribution, freeze
 from dpsep.models.glm import Columns
-from dpsep.models.linked import LinkedModel, Units, log_joint
+from dpsep.models.multi_predictor import LinkedModel, Units, log_joint
 from dpsep.privacy.checkpoint import Checkpoint
 from dpsep.privacy.gate import Records
 from dpsep.privacy.grid import Block
@@ -35,7 +36,7 @@ from dpsep.privacy.mechanism import Relation
 from dpsep.privacy.open_gate import OpenGate
 from dpsep.privacy.sampling import Sampling
 from dpsep.privacy.scaling import Scaling
-from dpsep.theory.weights import Plan, warn_if_weak, weights_plan
+from dpsep.theory.glm_defaults import Plan, warn_if_weak, weights_plan
 
 Array = NDArray[np.float64]
 
@@ -69,12 +70,12 @@ class LinkedTask(NamedTuple):
     scaling_records
         What private scaling reads of the arrays: one row a unit.
     reach, spare
-        How much noise a larger clip may cost (`dpsep.theory.weights`).
+        How much noise a larger clip may cost (`dpsep.theory.glm_defaults`).
     room
         Least multiple for the precision's clip.
     parts, hindsight
         Weights of one kind, whose precisions are guessed together, and whether mean parts are used again with
-        later precisions: for few units (`dpsep.inference.stable`).
+        later precisions: for few units (`dpsep.inference.sep_newton`).
     keep_zero
         Whether columns are scaled and not shifted, because no intercept could take a shift up.
     step
@@ -159,7 +160,7 @@ def fit_private(
         watch = None
         if task.table is not None:
             watch = watch_stable(run.saved.path, settings, task.table(features, outcome))
-        state = linked.run(KeptGate(gate, run.saved, on_step), settings, chosen.steps, watch=watch)
+        state = multi_predictor.run(KeptGate(gate, run.saved, on_step), settings, chosen.steps, watch=watch)
         return _result(settings, state), source
 
     return charged_run(
@@ -184,7 +185,7 @@ def fit_open(task: LinkedTask, records: Records, method: str, seed: int | None) 
     fixed = None
     if method in ("sep", "nuts"):
         gate = OpenGate(records, _blocks(task, _open_plan(task)), _frozen(task))
-        fixed = _result(settings, linked.run(gate, settings, task.steps or 200, 1e-8))
+        fixed = _result(settings, multi_predictor.run(gate, settings, task.steps or 200, 1e-8))
         if method == "sep":
             return fixed
     with jax.enable_x64(True):
@@ -215,7 +216,7 @@ def columns_of(task: LinkedTask, records: Records) -> tuple[Columns, Columns]:
 
 def _sampled(
     task: LinkedTask,
-    settings: stable.Settings,
+    settings: sep_newton.Settings,
     prior: Gaussian,
     maps: Any,
     arrays: Any,
@@ -242,15 +243,15 @@ def _sampled(
     )
 
 
-def _start(settings: stable.Settings) -> Gaussian:
+def _start(settings: sep_newton.Settings) -> Gaussian:
     """Where EP starts: the prior's mean, as narrow as the guess of what the data will say."""
     precision = settings.prior_precision + np.diag(settings.start)
     return Gaussian(jnp.asarray(precision @ settings.prior_mean), jnp.asarray(precision))
 
 
-def _settings(task: LinkedTask, features: Columns, outcome: Columns, warmup: int) -> stable.Settings:
+def _settings(task: LinkedTask, features: Columns, outcome: Columns, warmup: int) -> sep_newton.Settings:
     information = float(np.mean(task.information))
-    return stable.Settings(
+    return sep_newton.Settings(
         prior_mean=task.prior_mean,
         prior_precision=np.diag(task.prior_sd**-2.0),
         features=features,
@@ -281,10 +282,10 @@ def _open_plan(task: LinkedTask) -> Plan:
     return chosen
 
 
-def _result(settings: stable.Settings, state: stable.State) -> LinkedResult:
-    covariance = np.linalg.inv(np.asarray(stable.posterior(settings, state).precision))
+def _result(settings: sep_newton.Settings, state: sep_newton.State) -> LinkedResult:
+    covariance = np.linalg.inv(np.asarray(sep_newton.posterior(settings, state).precision))
     covariance = (covariance + covariance.T) / 2
-    extra = stable.noise_covariance(state)
+    extra = sep_newton.noise_covariance(state)
     return LinkedResult(state.mean, covariance, extra, settings.features, settings.outcome, state.step)
 
 

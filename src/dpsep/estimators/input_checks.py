@@ -22,7 +22,7 @@ from dpsep.data.frames import is_pandas
 from dpsep.data.large import LargeColumn, LargeColumns
 from dpsep.data.table import quiet
 from dpsep.estimators.large import pieces
-from dpsep.estimators.upstream import label_coder
+from dpsep.estimators.pipeline_leaks import label_coder
 from dpsep.privacy import hosts
 from dpsep.privacy.leaks import undeclared_classes, warn_leak
 from dpsep.privacy.scaling import Scaling, within
