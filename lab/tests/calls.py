@@ -5,7 +5,7 @@ from typing import Any
 from click.testing import Result
 from typer.testing import CliRunner
 
-from dpsep.cli import app
+from dpsep.cli.commands import app
 
 
 def call(*arguments: Any) -> Result:

@@ -1,12 +1,12 @@
-"""``dpsep bench`` and ``dpsep paper``: their options; `dpsep.shell.laboratory` finds them by entry points."""
+"""``dpsep bench`` and ``dpsep paper``: their options; `dpsep.cli.laboratory` finds them by entry points."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from dpsep.shell.options import JsonFile, Quiet
-from dpsep.shell.screen import hush
+from dpsep.cli.options import JsonFile, Quiet
+from dpsep.cli.screen import hush
 
 __all__ = ["bench", "paper"]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import typer
 
-from dpsep.shell.screen import STANDARD_OUTPUT, is_quiet, print_json, progress, remark
+from dpsep.cli.screen import STANDARD_OUTPUT, is_quiet, print_json, progress, remark
 
 __all__ = ["run"]
 

@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dpsep.shell.errors import CallError
-from dpsep.shell.screen import number, print_table, progress, remark, say, write_json
+from dpsep.cli.errors import CallError
+from dpsep.cli.screen import number, print_table, progress, remark, say, write_json
 
 if TYPE_CHECKING:
     from dpsep_lab.paper.fits import Store
@@ -127,7 +127,7 @@ def _figure1(options: Options) -> Rows:
 
 def _network(name: str) -> Callable[[Options], Rows]:
     def make(options: Options) -> Rows:
-        from dpsep.shell import paper_networks
+        from dpsep.cli import paper_networks
 
         return paper_networks.run(
             name, options.datasets, options.splits, options.store, options.out, quick=options.quick

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from dpsep.shell.screen import print_table, progress, remark, warn
+from dpsep.cli.screen import print_table, progress, remark, warn
 from dpsep_lab.paper.fits import Store
 
 __all__ = ["run"]
