@@ -15,18 +15,18 @@ $(VENV)/.demo: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) --editable '.[demo]'
 	@touch $@
 
-$(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) --editable '.[dev]'
+$(VENV)/.dev: pyproject.toml lab/pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) --editable '.[dev]' --editable './lab[bench]'
 	@touch $@ $(VENV)/.demo
 
 # PyTorch's sympy wants an mpmath below our pin; the package itself takes either.
-$(VENV)/.peers: pyproject.toml constraints.txt | $(BIN)/python
+$(VENV)/.peers: pyproject.toml lab/pyproject.toml constraints.txt | $(BIN)/python
 	sed '/^mpmath==/d' constraints.txt > $(VENV)/peers.txt
-	$(subst constraints.txt,$(VENV)/peers.txt,$(PIP)) --editable '.[peers]'
+	$(subst constraints.txt,$(VENV)/peers.txt,$(PIP)) --editable . --editable './lab[peers]'
 	@touch $@
 
-$(VENV)/.docs: pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) --editable '.[docs]'
+$(VENV)/.docs: pyproject.toml lab/pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) --editable '.[docs]' --editable ./lab
 	@touch $@
 
 demo: $(VENV)/.demo
@@ -45,7 +45,7 @@ AS_USERS := tests/privacy
 
 # Everything that a promise rests on.
 test: lint
-	$(CHEAP) $(PYTEST) src tests $(addprefix --ignore ,$(AS_USERS)); rest=$$?; $(PYTEST) $(AS_USERS) && exit $$rest
+	$(CHEAP) $(PYTEST) src lab tests $(addprefix --ignore ,$(AS_USERS)); rest=$$?; $(PYTEST) $(AS_USERS) && exit $$rest
 
 # Under a minute: style, import arrows, one fit of each model, the laws of the gate.
 smoke: $(VENV)/.dev
@@ -66,7 +66,7 @@ bench: $(VENV)/.dev
 # Speeds beside those of other packages, and the page that shows them: about half an hour of two cores.
 speed: $(VENV)/.peers
 	$(BIN)/dpsep bench speed --json docs/benchmarks/speed.json
-	$(BIN)/python tools/docs/speed.py
+	$(BIN)/python lab/tools/docs/speed.py
 
 # Attacks at four times their usual size, the controls, and replays over options of all estimators.
 audit: $(VENV)/.dev
@@ -94,7 +94,7 @@ notebooks: $(VENV)/.docs
 
 # The pictures of the gallery, measured anew: about a quarter of an hour of one core.
 gallery: $(VENV)/.docs
-	$(BIN)/python tools/gallery/all.py
+	$(BIN)/python lab/tools/gallery/all.py
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis

@@ -172,7 +172,7 @@ PARTS: dict[str, Part] = {
     ),
     "faults": Part(
         "The tests marked `deep`: among them, no charge is lost or doubled wherever a fault can strike.",
-        TESTS + "tests",
+        TESTS + "tests lab",
         TESTS + "tests/faults/test_room.py",
         read_tests,
         lambda found: found["failures"] == found["errors"] == 0 < found["tests"] - found["skipped"],

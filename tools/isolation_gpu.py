@@ -1,6 +1,6 @@
 """Row isolation where there is Python, JAX, NumPy and SciPy only: every operation, every fit's programs.
 
-    python tools/speed_gpu.py prepare build/speed          # here: wheels into a folder
+    python lab/tools/speed_gpu.py prepare build/speed          # here: wheels into a folder
     python tools/isolation_gpu.py build/speed --out OUT --platform cuda --processes 8     # there
     python tools/isolation_gpu.py build/speed --out OUT --small                           # anywhere: a few
 

@@ -79,8 +79,8 @@ def _options() -> argparse.Namespace:
 
 
 def _size(text: str) -> int:
-    from dpsep.shell.errors import CallError
-    from dpsep.shell.large import parse_size
+    from dpsep.cli.errors import CallError
+    from dpsep.cli.large import parse_size
 
     try:
         return parse_size(text)

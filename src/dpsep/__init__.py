@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from dpsep.privacy.ledger import Ledger, LedgerError, NewLedgerWarning, OverBudget
     from dpsep.report import plots as plots
     from dpsep.report.calibration import calibration
+    from dpsep.theory.glm_defaults import WeakBudgetWarning
     from dpsep.theory.planner import plan
-    from dpsep.theory.weights import WeakBudgetWarning
 
 __version__ = "0.1.0"
 
@@ -48,7 +48,7 @@ _HOMES = {
     "OverBudget": "dpsep.privacy.ledger",
     "PrivacyLeakError": "dpsep.privacy.leaks",
     "PrivacyLeakWarning": "dpsep.privacy.leaks",
-    "WeakBudgetWarning": "dpsep.theory.weights",
+    "WeakBudgetWarning": "dpsep.theory.glm_defaults",
     "calibration": "dpsep.report.calibration",
     "plan": "dpsep.theory.planner",
 }

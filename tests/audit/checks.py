@@ -12,7 +12,7 @@ import numpy as np
 
 from dpsep.audit import neighbours_of, replay
 from dpsep.audit.replay import record
-from dpsep.estimators import charged
+from dpsep.estimators import charged_run
 from dpsep.privacy import grid
 from dpsep.privacy.gate import Gate, NotCharged, Reader, authorise
 from dpsep.privacy.grid import Block
@@ -185,5 +185,5 @@ def check_resume() -> None:
 
 def _gate(rows: Any, steps: int, sampling: Sampling | None = None, sigma: float = 1.0) -> Gate:
     part = Mechanism(sampling or FullBatch(), "zero-out", steps, sigma, len(rows))
-    permit = charged.authorise(None, Schedule((part,)), 1e-3)
+    permit = charged_run.authorise(None, Schedule((part,)), 1e-3)
     return Gate((rows,), part, (FLAT,), Parts(), permit, stream=SeededStream(1))

@@ -12,13 +12,13 @@ import pytest
 
 from dpsep import BayesianModel, Ledger, Linear, Normal, OverBudget, PrivacyLeakWarning
 from dpsep.audit import neighbours_of, replay
-from dpsep.estimators import custom, linked_run
+from dpsep.estimators import custom, multi_predictor_run
 from dpsep.models.frozen import FrozenContribution
 from dpsep.privacy.isolation import IsolationError, Program
 from dpsep.privacy.mechanism import Schedule
 
 RECORDS, STEPS, EACH = 48, 3, 8
-pytestmark = pytest.mark.filterwarnings("ignore::dpsep.theory.weights.WeakBudgetWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::dpsep.theory.glm_defaults.WeakBudgetWarning")
 
 
 def student(params: Any, record: Any) -> Any:
@@ -89,7 +89,7 @@ def test_neighbours_change_sums_within_the_sensitivity_and_nothing_else(
 
 def test_a_fit_whose_public_values_look_at_the_data_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     X, y = table()
-    honest, fit, seen = linked_run._settings, linked_run.fit_private, [X]
+    honest, fit, seen = multi_predictor_run._settings, multi_predictor_run.fit_private, [X]
 
     def peeking(*public: Any) -> Any:
         settings = honest(*public)
@@ -100,7 +100,7 @@ def test_a_fit_whose_public_values_look_at_the_data_is_caught(monkeypatch: pytes
         return fit(task, records, **more)
 
     monkeypatch.setattr(custom, "fit_private", spying)
-    monkeypatch.setattr(linked_run, "_settings", peeking)
+    monkeypatch.setattr(multi_predictor_run, "_settings", peeking)
     found = {one.what for one in replay(maker("labels"), X, y, neighbours_of(X, y, 2)).differences}
     assert "public values of release 0" in found
     assert "the posterior, beside the releases" in found
@@ -127,7 +127,7 @@ def test_a_contribution_that_sees_other_records_is_caught(monkeypatch: pytest.Mo
 
 def test_a_message_that_depends_on_a_record_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     X, y = table()
-    fit = linked_run.fit_private
+    fit = multi_predictor_run.fit_private
 
     def talkative(task: Any, records: Any, **more: Any) -> Any:
         if not np.isfinite(records()[0]).all():

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from dpsep.estimators import charged, run
-from dpsep.inference import stable
+from dpsep.estimators import charged_run, run
+from dpsep.inference import sep_newton
 from dpsep.privacy import gate, grid, isolation, permit, sampling
 
 from . import checks
@@ -74,13 +74,13 @@ MUTATIONS: dict[str, tuple[Callable[[], None], tuple[Change, ...]]] = {
     ),
     "the charge is removed": (
         checks.check_charge,
-        (Change(permit, "authorise", "if ledger is not None and", "if False and", (charged,)),),
+        (Change(permit, "authorise", "if ledger is not None and", "if False and", (charged_run,)),),
     ),
     "the charge comes after reading": (
         checks.check_charge,
         (
             Change(
-                charged,
+                charged_run,
                 "charged_run",
                 CHARGE,
                 CHARGE.replace("ledger", "None", 1),
@@ -102,7 +102,7 @@ MUTATIONS: dict[str, tuple[Callable[[], None], tuple[Change, ...]]] = {
         checks.check_updates_see_releases_only,
         (
             Change(gate.Gate, "release", "rows = self._drawn()", "rows = self._rows = self._drawn()"),
-            Change(stable, "update", "gate.expected_batch", "max(1, len(gate._gate._rows))"),
+            Change(sep_newton, "update", "gate.expected_batch", "max(1, len(gate._gate._rows))"),
         ),
     ),
     "bad rows are multiplied by zero": (
@@ -114,7 +114,7 @@ MUTATIONS: dict[str, tuple[Callable[[], None], tuple[Change, ...]]] = {
     ),
     "a lost release is not charged again": (
         checks.check_resume,
-        (Change(charged, "_again", "charged if complete else charged + 1", "charged"),),
+        (Change(charged_run, "_again", "charged if complete else charged + 1", "charged"),),
     ),
 }
 CHECKS = sorted({check for check, _ in MUTATIONS.values()}, key=lambda check: check.__name__)

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dpsep.estimators.structure import numbers, signs
+from dpsep.estimators.input_checks import numbers, signs
 
 CLASSES = np.asarray([0, 1])
 

@@ -27,7 +27,8 @@ import pytest
 from typer.testing import CliRunner
 
 import dpsep
-from dpsep.cli import app
+from dpsep.cli.commands import app
+from dpsep.cli.scores import row_scores
 from dpsep.data import encode, scan, text
 from dpsep.data.cells import category_codes
 from dpsep.data.declare import Column, Schema
@@ -37,8 +38,7 @@ from dpsep.data.text import count_lines, csv_layout, read_lines
 from dpsep.privacy import gate as gate_module
 from dpsep.privacy.ledger import Ledger
 from dpsep.privacy.reader import Reader
-from dpsep.privacy.rows import fetch
-from dpsep.shell.scores import row_scores
+from dpsep.privacy.record_sources import fetch
 
 ROWS = 13
 PLACES = (0, 6, ROWS - 1)

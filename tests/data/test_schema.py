@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpsep.data.frames import TableError
-from dpsep.data.registry import load_adult
 from dpsep.data.schema import ADULT_SCHEMA, Column, Schema, SchemaError, encode, encode_target, encoded_bounds
+from dpsep_lab.data.registry import load_adult
 
 AGE = Column("age", "number", (0, 120))
 SEX = Column("sex", "category", categories=("F", "M"))

@@ -15,7 +15,7 @@ CLAIMS = ROOT / "docs" / "claims.md"
 PROOFS = sorted((ROOT / "docs" / "proofs").glob("*.md"))
 PAGES = [page.name for page in PROOFS]
 DOCUMENTS = ("README.md", "SECURITY.md", "docs/guarantee.md")
-TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
+TEST = re.compile(r"`((?:lab/)?tests/[\w/]+\.py)::(\w+)`")
 LINK = re.compile(r"The proof is in docs/proofs/([\w-]+\.md)\.")
 SECTIONS = (
     "What is released",

@@ -16,7 +16,7 @@ from tools.docs.fences import fences, reason_not_run
 from typer.main import get_command
 
 import dpsep
-from dpsep.cli import app
+from dpsep.cli.commands import app
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

@@ -18,11 +18,8 @@ NETWORK = {
     *("aiohttp", "asyncio", "flwr", "ftplib", "grpc", "http", "httpx", "pooch", "requests", "smtplib"),
     *("socket", "socketserver", "ssl", "urllib", "urllib3", "webbrowser", "websockets", "xmlrpc"),
 }
-LOADERS = {"data/fetch.py"}
-"""Modules that fetch public data sets."""
 FLOWER = {f"federated/flower_{name}.py" for name in ("client", "link", "message", "server", "site")}
 """Modules that connect the sites of a federation."""
-LOOPBACK = {"bench/scale.py"}  # asks for a free port of this machine, for processes of its own
 LEDGERS = {"privacy/ledger_connection.py", "privacy/ledger_server.py"}
 """Modules that reach the server of a ledger, where one is named by a URL."""
 GUARD = """
@@ -112,11 +109,11 @@ def test_no_registry_is_named(name: str) -> None:
     assert re.findall(r"\w+://|index-url|find-links|trusted-host|@ ?git\+", text) == []
 
 
-def test_only_the_loader_of_public_data_and_the_federation_import_what_can_reach_a_network() -> None:
+def test_only_federations_and_ledgers_on_a_server_import_what_can_reach_a_network() -> None:
     reaching = {
         path.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*.py") if imports(path) & NETWORK
     }
-    assert reaching == LOADERS | FLOWER | LEDGERS | LOOPBACK
+    assert reaching == FLOWER | LEDGERS
 
 
 def test_the_guard_refuses_a_connection(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ from .custom_made import apart, location_density, logistic, logistic_density, no
 RECORDS = 400
 
 # Tables of forty rows are for control flow: what their intervals are worth is not asked.
-pytestmark = pytest.mark.filterwarnings("ignore::dpsep.theory.weights.WeakBudgetWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::dpsep.theory.glm_defaults.WeakBudgetWarning")
 
 
 def clone(model: Any) -> Any:

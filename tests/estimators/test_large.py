@@ -31,8 +31,8 @@ from dpsep import (
 )
 from dpsep.data import scan
 from dpsep.data.large import LargeTable
+from dpsep.estimators.input_checks import numbers, signs
 from dpsep.estimators.large import TableRows, by_pieces, coded, pieces, records_of
-from dpsep.estimators.structure import numbers, signs
 from dpsep.privacy.grid import Block
 from dpsep.privacy.open_gate import OpenGate
 

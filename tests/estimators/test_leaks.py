@@ -34,7 +34,7 @@ from sklearn.preprocessing import (
 )
 
 from dpsep import GaussianMixture, LinearRegression, LogisticRegression, NetworkRegressor, OverBudget
-from dpsep.estimators.upstream import upstream
+from dpsep.estimators.pipeline_leaks import upstream
 from dpsep.privacy.leaks import PrivacyLeakError, PrivacyLeakWarning
 from dpsep.privacy.ledger import Ledger
 

@@ -12,7 +12,7 @@ from scipy.optimize import linear_sum_assignment
 from scipy.stats import norm
 
 from dpsep import GaussianMixture, Ledger, OverBudget
-from dpsep.estimators.resume import SavedRun
+from dpsep.estimators.release_log import SavedRun
 from dpsep.privacy.checkpoint import CheckpointError
 from dpsep.privacy.gate import Gate
 from dpsep.privacy.leaks import PrivacyLeakError, PrivacyLeakWarning

@@ -9,9 +9,9 @@ from sklearn.base import clone
 
 from dpsep import NetworkClassifier, NetworkRegressor
 from dpsep.estimators import network_open, network_run, store
+from dpsep.estimators.input_checks import no_scaling
 from dpsep.estimators.network_releases import moment_blocks, moment_plan, release_of
 from dpsep.estimators.network_task import Task
-from dpsep.estimators.structure import no_scaling
 from dpsep.inference import moments
 from dpsep.privacy.gate import Gate
 from dpsep.privacy.sampling import FullBatch

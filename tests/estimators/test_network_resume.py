@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import norm
 
 from dpsep import Ledger
-from dpsep.estimators.resume import SavedRun
+from dpsep.estimators.release_log import SavedRun
 from dpsep.privacy.checkpoint import CheckpointError
 from dpsep.privacy.gate import Gate
 from dpsep.privacy.leaks import PrivacyLeakWarning

@@ -13,7 +13,7 @@ from scipy.stats import t as student
 
 from dpsep import LinearRegression, LogisticRegression, PoissonRegression, ProbitRegression
 from dpsep.families import Gaussian
-from dpsep.inference import sep, stable
+from dpsep.inference import sep, sep_newton
 from dpsep.models import GLM, ProbitLikelihood
 from dpsep.models.glm import Columns, GLMContribution
 from dpsep.privacy.grid import Block
@@ -24,7 +24,7 @@ from .made import ALL, BINARY, BOUNDS, COLUMNS, IDS, LINEAR, ROWS, table
 D = COLUMNS + 1
 
 
-def direct(x: np.ndarray, y: np.ndarray, clip: float, prior_scale: float) -> stable.State:
+def direct(x: np.ndarray, y: np.ndarray, clip: float, prior_scale: float) -> sep_newton.State:
     """Clipped SEP for probit regression by hand; bounds (-1, 1) leave the columns as they are."""
     sizes = clip * math.sqrt(D / ROWS), clip * D / ROWS
     blocks = [Block("mean", D, sizes[0], 0.5), Block("precision", D, sizes[1], 0.5, "outer")]
@@ -32,7 +32,7 @@ def direct(x: np.ndarray, y: np.ndarray, clip: float, prior_scale: float) -> sta
     whole: Any = np.float64(1.0)
     likelihood = ProbitLikelihood()
     guess = likelihood.curvature_guess
-    settings = stable.Settings(
+    settings = sep_newton.Settings(
         prior_mean=np.zeros(D),
         prior_precision=np.diag([(10 * prior_scale) ** -2.0, *[prior_scale**-2.0] * COLUMNS]),
         features=Columns(-one, one, 0.0 * one, one),
@@ -41,7 +41,7 @@ def direct(x: np.ndarray, y: np.ndarray, clip: float, prior_scale: float) -> sta
         cap=2.0 * math.sqrt(ROWS * guess),
     )
     gate = OpenGate((x, y), blocks, GLMContribution(likelihood))
-    return stable.run(gate, settings, 200, 1e-9)
+    return sep_newton.run(gate, settings, 200, 1e-9)
 
 
 def test_a_fit_with_a_clip_is_clipped_sep_bit_for_bit():

@@ -15,7 +15,7 @@ from dpsep import BayesianModel, Ledger, Linear, PrivacyLeakError, PrivacyLeakWa
 from dpsep.privacy import isolation
 from dpsep.privacy.isolation import IsolationError, Program, made_rows
 
-pytestmark = pytest.mark.filterwarnings("ignore::dpsep.theory.weights.WeakBudgetWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::dpsep.theory.glm_defaults.WeakBudgetWarning")
 
 Function = Callable[[Any, Any], Any]
 WIDTH = 3

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dpsep import Ledger, LedgerError, ProbitRegression
-from dpsep.estimators.resume import SavedRun
+from dpsep.estimators.release_log import SavedRun
 from dpsep.privacy.checkpoint import Checkpoint, CheckpointError
 from dpsep.privacy.gate import Gate
 from dpsep.privacy.sampling import ShuffledEpochs

@@ -22,7 +22,7 @@ from dpsep import (
     PoissonRegression,
     ProbitRegression,
 )
-from dpsep.estimators import packed, store
+from dpsep.estimators import json_values, store
 from dpsep.privacy.sampling import PoissonSampling
 
 from .custom_made import logistic, logistic_density, poisson_density, poisson_mean, poisson_sample
@@ -177,7 +177,7 @@ def test_a_folder_that_the_first_version_wrote_is_still_read() -> None:
 
 WRITE = """
 import sys, warnings, numpy as np, polars as pl, dpsep
-from dpsep.estimators import packed, store
+from dpsep.estimators import json_values, store
 X = np.random.default_rng(1).uniform(-1, 1, (200, 2))
 model = dpsep.PoissonRegression(epsilon=1.0, delta=1e-3, bounds=(-1, 1))
 model.fit(pl.DataFrame(X, schema=["größe", "имя"]), np.floor(3 + X[:, 0]))
@@ -185,7 +185,7 @@ store.save(model, sys.argv[1])
 """
 READ = """
 import sys, numpy as np, polars as pl
-from dpsep.estimators import packed, store
+from dpsep.estimators import json_values, store
 model = store.load(sys.argv[1])
 rows = pl.DataFrame([[0.1, 0.2], [1 / 3, -1.0]], schema=["größe", "имя"], orient="row")
 mean, sd = model.predict(rows, return_std=True)
@@ -223,15 +223,15 @@ def test_what_is_no_manifest_is_refused(tmp_path: Path, text: str) -> None:
 
 def test_numbers_that_json_lacks_are_kept(tmp_path: Path) -> None:
     values = np.array([np.inf, -np.inf, np.nan, -0.0, 5e-324, 0.1])
-    text = json.loads(json.dumps(packed.pack(values), allow_nan=False))
-    assert packed.unpack(text).tobytes() == values.tobytes()
+    text = json.loads(json.dumps(json_values.pack(values), allow_nan=False))
+    assert json_values.unpack(text).tobytes() == values.tobytes()
 
 
 def test_what_has_no_place_in_json_is_refused() -> None:
     for value in (len, {1: 2.0}, np.array([1j])):
         with pytest.raises(store.StoreError, match="cannot save"):
-            packed.pack(value)
-    assert type(packed.unpack(packed.pack(np.float64(0.5)))) is np.float64
+            json_values.pack(value)
+    assert type(json_values.unpack(json_values.pack(np.float64(0.5)))) is np.float64
 
 
 GROUPS = np.array(["north", "south", "east", "größe"])[RNG.integers(0, 4, 300)]

@@ -11,7 +11,7 @@ import pytest
 
 from dpsep import Ledger, LinearRegression, NetworkRegressor
 from dpsep.data import TableError
-from dpsep.estimators.structure import check_numbers, coding, declared_classes, numbers, signs
+from dpsep.estimators.input_checks import check_numbers, coding, declared_classes, numbers, signs
 from dpsep.privacy.leaks import PrivacyLeakWarning
 
 BIG = 2**53

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dpsep.estimators.packed import StoreError
+from dpsep.estimators.json_values import StoreError
 from dpsep.estimators.store import load, save
 from dpsep.privacy.checkpoint import Checkpoint, CheckpointError, WriteError
 from dpsep.privacy.ledger import LedgerError, LedgerUnwritable

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'dpsep[federated]'")
 
 from dpsep import Ledger
-from dpsep.cli import app
+from dpsep.cli.commands import app
 from dpsep.data import Column, Schema
 from dpsep.federated.config import ConfigError, read_server, read_site
 from dpsep.federated.deploy import make_deployment, make_key_pair

@@ -7,8 +7,8 @@ import pytest
 
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'dpsep[federated]'")
 
+from dpsep.cli import federate_demo
 from dpsep.privacy.leaks import PrivacyLeakWarning
-from dpsep.shell import federate_demo
 
 SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data"
 

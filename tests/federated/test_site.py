@@ -25,7 +25,7 @@ from dpsep.federated.packing import unpack
 from dpsep.federated.session import bounds_of, plain_block
 from dpsep.federated.site_store import Store
 from dpsep.federated.wire import Refused, Terms, Work
-from dpsep.inference import stable
+from dpsep.inference import sep_newton
 from dpsep.privacy.mechanism import Mechanism
 from dpsep.privacy.sampling import FullBatch, PoissonSampling
 
@@ -44,7 +44,7 @@ class Asker:
         self.run = run or secrets.token_bytes(16)
         model = logistic()
         model.classes_ = np.array([False, True])
-        from dpsep.estimators.structure import Structure
+        from dpsep.estimators.input_checks import Structure
 
         task = model._task(Structure(CUTS[-1], 2, None))
         _, chosen = design_schedule(task, 1.0, 1e-4, "zero-out", FullBatch())
@@ -54,7 +54,7 @@ class Asker:
         assert task.outcome_scaling is not None
         columns = several(task.feature_scaling), single(task.outcome_scaling)
         settings = settings_of(task, *columns, 0)
-        self.public = stable.publish(settings, stable.init(settings), CUTS[-1])[0]
+        self.public = sep_newton.publish(settings, sep_newton.init(settings), CUTS[-1])[0]
 
     def offer(self) -> Any:
         return self._ask(wire.OFFER, wire.NO_RUN, encode(self.terms))

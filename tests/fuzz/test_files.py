@@ -16,10 +16,10 @@ import pyarrow.parquet
 import pytest
 from tools.fuzz import engine, seeds, targets
 
+from dpsep.cli.errors import WRONG, CallError, explain
+from dpsep.cli.folder import RunFolder
 from dpsep.data import Column, Schema, SchemaError, TableError, read_structure, read_table, text
 from dpsep.privacy.checkpoint import Checkpoint
-from dpsep.shell.errors import WRONG, CallError, explain
-from dpsep.shell.folder import RunFolder
 
 INPUTS = {
     "csv": 200,

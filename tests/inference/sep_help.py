@@ -9,7 +9,7 @@ import numpy as np
 from scipy.stats import norm
 
 from dpsep.families import Gamma, Gaussian
-from dpsep.inference import sep, stable
+from dpsep.inference import sep, sep_newton
 from dpsep.models import LearnedNoise
 from dpsep.models.glm import Columns, GLMContribution, LinearContribution
 from dpsep.privacy.grid import Block
@@ -39,7 +39,7 @@ def identity(columns: int | None = None) -> Any:
     return Columns(-np.inf * one, np.inf * one, 0.0 * one, one)
 
 
-def settings(precision: float = 1.0, *, noise: bool = False, **others: Any) -> stable.Settings:
+def settings(precision: float = 1.0, *, noise: bool = False, **others: Any) -> sep_newton.Settings:
     """Isotropic prior about zero; with `noise`, Gamma(2, 1/2) for the noise precision."""
     shape: Any = np.asarray(1.0)
     prior = Gamma(shape, shape / 2) if noise else None
@@ -53,7 +53,7 @@ def settings(precision: float = 1.0, *, noise: bool = False, **others: Any) -> s
         "noise_guess": 4.0 if noise else 1.0,
         "cap": math.inf if noise else CAP,
     }
-    return stable.Settings(**(values | others))
+    return sep_newton.Settings(**(values | others))
 
 
 def open_gate(
@@ -85,7 +85,7 @@ def refreshed(model: Any, prior: Any, q: Any, records: tuple[np.ndarray, np.ndar
     return jax.tree.map(lambda a, b: a + jnp.sum(b, axis=0), prior, factors)
 
 
-def prior_of(values: stable.Settings) -> Gaussian:
+def prior_of(values: sep_newton.Settings) -> Gaussian:
     """The prior of the weights as a family."""
     precision = jnp.asarray(values.prior_precision)
     return Gaussian(precision @ values.prior_mean, precision)

@@ -8,7 +8,7 @@ import pytest
 
 from dpsep import GaussianMixture
 from dpsep.inference import propagation
-from dpsep.inference.components import Settings
+from dpsep.inference.mixture_update import Settings
 from dpsep.models.glm import Columns
 
 RECORDS = 1000

@@ -11,7 +11,7 @@ from dpsep.families import Gamma
 from dpsep.models.custom import CustomModel, Linear, arrange
 from dpsep.models.frozen import freeze
 from dpsep.models.glm import Columns, Public
-from dpsep.models.linked import LinkedPublic
+from dpsep.models.multi_predictor import LinkedPublic
 
 SHAPES = ((2,), ())
 

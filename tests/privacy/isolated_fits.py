@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import dpsep
-from dpsep.estimators import charged
+from dpsep.estimators import charged_run
 from dpsep.privacy import isolation
 from dpsep.privacy.isolation import HOSTILE, Program, made_rows
 
@@ -183,7 +183,7 @@ def programs_of(name: str, records: int) -> list[tuple[Program, Any]]:
 
     with (
         mock.patch.object(isolation.Program, "prove", noted),
-        mock.patch.object(charged, "authorise", stop),
+        mock.patch.object(charged_run, "authorise", stop),
         warnings.catch_warnings(),
     ):
         warnings.simplefilter("ignore")

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
 
-from dpsep.privacy import curve, described
+from dpsep.privacy import curve, schedule_json
 from dpsep.privacy.accounting import Mechanism, Schedule
 from dpsep.privacy.curve import (
     SAMPLED_POINTS,
@@ -253,12 +253,12 @@ def test_any_value_in_any_place_gives_a_schedule_or_a_value_error(place: tuple[A
         found = schedule_of(changed(place, value))
     except ValueError:
         return
-    assert all(1 <= one.steps <= described.MOST_STEPS for one in found.parts)
-    assert all(described.SIGMAS[0] <= one.sigma <= described.SIGMAS[1] for one in found.parts)
+    assert all(1 <= one.steps <= schedule_json.MOST_STEPS for one in found.parts)
+    assert all(schedule_json.SIGMAS[0] <= one.sigma <= schedule_json.SIGMAS[1] for one in found.parts)
 
 
 def test_the_largest_schedule_that_can_be_read_is_drawn_in_bounded_time() -> None:
-    most = {"name": "fit", "steps": described.MOST_STEPS, "sigma": 50.0, "records": 10**6}
+    most = {"name": "fit", "steps": schedule_json.MOST_STEPS, "sigma": 50.0, "records": 10**6}
     rates = (1e-5, 1e-3, 1e-4, 0.3)
     parts = [most | {"sampling": {"kind": "PoissonSampling", "rate": rate}} for rate in rates]
     schedule = schedule_of({"relation": "replace-one", "parts": parts})

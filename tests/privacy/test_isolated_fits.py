@@ -6,7 +6,7 @@ from dpsep.privacy.isolation import Program
 
 from .isolated_fits import FITS, mixed, programs_of
 
-pytestmark = pytest.mark.filterwarnings("ignore::dpsep.theory.weights.WeakBudgetWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::dpsep.theory.glm_defaults.WeakBudgetWarning")
 
 
 def _long(name: str) -> bool:

@@ -8,7 +8,7 @@ import pytest
 from dpsep.privacy import reader
 from dpsep.privacy.gate import Reader
 from dpsep.privacy.grid import Block
-from dpsep.privacy.rows import Ahead, Part, fetch, in_memory, size_of
+from dpsep.privacy.record_sources import Ahead, Part, fetch, in_memory, size_of
 
 from .gate_help import Parts
 

@@ -18,8 +18,8 @@ from dpsep import LinearRegression, plan
 from dpsep.families import Gaussian
 from dpsep.privacy.sampling import FullBatch
 from dpsep.theory.forecast import Forecast, clip_remainder
+from dpsep.theory.glm_defaults import SPARE, noise_error, weights_schedule
 from dpsep.theory.planner import Planned
-from dpsep.theory.weights import SPARE, noise_error, weights_schedule
 
 MODELS: Any = ("linear", "logistic", "probit", "poisson")
 RECORDS, FEATURES, EPSILON = 5000, 5, 2.0

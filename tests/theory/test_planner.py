@@ -12,11 +12,11 @@ import pytest
 
 import dpsep
 from dpsep import plan
+from dpsep.estimators.input_checks import Structure, no_scaling
 from dpsep.estimators.network_releases import moment_plan, sampling_of
 from dpsep.estimators.network_run import design_schedule
 from dpsep.estimators.network_task import Task
 from dpsep.estimators.run import design_schedule as weights_design
-from dpsep.estimators.structure import Structure, no_scaling
 from dpsep.privacy.mechanism import Relation
 from dpsep.privacy.sampling import FullBatch
 from dpsep.theory.networks import noise_share, sep_plan

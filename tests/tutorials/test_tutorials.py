@@ -14,7 +14,7 @@ import pytest
 from tools.docs.execute import ALT, PAGES, ROOT, notebook
 from tools.docs.outputs import kept_outputs, rendered, with_outputs
 
-from dpsep.data import DataError
+from dpsep_lab.data import DataError
 
 from .cells import run
 

@@ -1,12 +1,13 @@
 """The reference of the command line, written from the commands themselves.
 
-Nothing is copied by hand: names, arguments, options, defaults and help are what `dpsep.cli` declares.
+Nothing is copied by hand: names, arguments, options, defaults and help are what `dpsep.cli.commands`
+declares.
 """
 
 import click
 from typer.main import get_command
 
-from dpsep.cli import app
+from dpsep.cli.commands import app
 
 __all__ = ["PROGRAM", "commands", "reference"]
 

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 from tools.fuzz.targets import TARGETS, Target
 
-from dpsep.shell.errors import WRONG, explain
+from dpsep.cli.errors import WRONG, explain
 
 __all__ = ["Failure", "Limits", "Tally", "keep", "make_input", "measure", "try_input", "work"]
 

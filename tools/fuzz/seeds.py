@@ -165,7 +165,7 @@ def runs(
     folder: Path, names: tuple[str, ...] = ("linear", "logistic", "poisson", "mixture", "network", "mixed")
 ):
     """Folders of finished fits; made once and found again where they are."""
-    from dpsep.shell.fit import Request, run
+    from dpsep.cli.fit import Request, run
 
     table = folder / "table.csv"
     folder.mkdir(parents=True, exist_ok=True)

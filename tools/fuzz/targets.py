@@ -1,7 +1,7 @@
 """What is fuzzed: each target hands damaged bytes to the library function that the program reads them with.
 
 A target has seeds by name, makes an input from one of them, and tries it. What may come of it: a result, or
-an error that the command line tells in one line with exit code 2 (`dpsep.shell.errors.explain`). Where the
+an error that the command line tells in one line with exit code 2 (`dpsep.cli.errors.explain`). Where the
 reader checks a digest, most inputs get a new one that fits, for whoever writes a file can write that too.
 """
 
@@ -21,12 +21,12 @@ from tools.fuzz.containers import change_archive, change_ledger
 from tools.fuzz.mutate import damage
 from tools.fuzz.trees import change_csv, change_json, change_toml
 
+from dpsep.cli.schema import _looked as looked  # pyright: ignore[reportPrivateUsage]
+from dpsep.cli.schema import draft
 from dpsep.data import Schema, check_table, encode, encode_target, encoded_bounds, read_structure, read_table
 from dpsep.data import text as csv_text
 from dpsep.estimators.store import load
 from dpsep.privacy.checkpoint import Checkpoint
-from dpsep.shell.schema import _looked as looked  # pyright: ignore[reportPrivateUsage]
-from dpsep.shell.schema import draft
 
 __all__ = ["TARGETS", "Target"]
 
@@ -209,7 +209,7 @@ class Predicted(StoredRun):
 
     def read(self, name: str, data: bytes) -> None:
         """Predict a table's rows."""
-        from dpsep.shell.predict import run
+        from dpsep.cli.predict import run
 
         folder = self.place(name, data)
         table = self.folder.parent / "runs" / "few.csv"
@@ -230,7 +230,7 @@ class Ledgers(Target):
 
     def read(self, name: str, data: bytes) -> None:
         """Show and verify, as the commands do."""
-        from dpsep.shell.ledger import _document, open_ledger  # pyright: ignore[reportPrivateUsage]
+        from dpsep.cli.ledger import _document, open_ledger  # pyright: ignore[reportPrivateUsage]
 
         path = self.folder / "used.ledger"
         for old in self.folder.glob("used.ledger*"):
@@ -250,7 +250,7 @@ class Checkpoints(Target):
 
     def read(self, name: str, data: bytes) -> None:
         """Load as a resumed run does."""
-        from dpsep.estimators.resume import SavedRun
+        from dpsep.estimators.release_log import SavedRun
 
         checkpoint = Checkpoint(self.folder / "used")
         checkpoint.folder.mkdir(exist_ok=True)
@@ -275,7 +275,7 @@ def _read_table(data: bytes, said: str | None = None) -> None:
         try:
             way()
         except Exception as error:
-            from dpsep.shell.errors import WRONG, explain
+            from dpsep.cli.errors import WRONG, explain
 
             if explain(error)[0] != WRONG:
                 raise

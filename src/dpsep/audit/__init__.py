@@ -1,14 +1,13 @@
 """Attacks on ourselves: checks that try to see a record where only released sums may be seen.
 
 `canary_audit` and `one_run_audit` attack the releases of a run, `membership_audit` the posterior that a user
-is handed, `replay` whatever reaches a result beside the gate. `run_control` breaks the library on purpose and
-shows which of them sees it. All of them take any private estimator, a `BayesianModel` of your own as well,
-and a made-up table.
+is handed, `replay` whatever reaches a result beside the gate. All of them take any private estimator, a
+`BayesianModel` of your own as well, and a made-up table. The laboratory (`dpsep-lab`) breaks the library on
+purpose and shows which of them sees it.
 """
 
 from dpsep.audit.bounds import Bound, lower_bound, one_run_bound
 from dpsep.audit.canary import Audit, canary_audit
-from dpsep.audit.controls import CONTROLS, run_control
 from dpsep.audit.laws import noise_findings, sampling_findings, steps_of
 from dpsep.audit.membership import membership_audit
 from dpsep.audit.neighbours import Neighbour, group_neighbours_of, neighbours_of
@@ -16,7 +15,6 @@ from dpsep.audit.one_run import one_run_audit
 from dpsep.audit.replay import Difference, Report, replay
 
 __all__ = [
-    "CONTROLS",
     "Audit",
     "Bound",
     "Difference",
@@ -31,7 +29,6 @@ __all__ = [
     "one_run_audit",
     "one_run_bound",
     "replay",
-    "run_control",
     "sampling_findings",
     "steps_of",
 ]

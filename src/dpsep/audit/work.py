@@ -17,8 +17,6 @@ from typing import Any
 import numpy as np
 
 from dpsep.audit.canary import Audit, canary_audit
-from dpsep.audit.controls import CONTROLS, run_control
-from dpsep.audit.matrix import combinations, covering, kinds, try_combination
 from dpsep.audit.membership import membership_audit
 from dpsep.audit.neighbours import neighbours_of
 from dpsep.audit.one_run import one_run_audit
@@ -126,52 +124,20 @@ def row_of(name: str, kind: str, found: Audit) -> Row:
     }
 
 
-def control(name: str) -> Row:
-    """Run one negative control and return its row."""
-    found = run_control(name)
-    return {
-        "target": f"control: {name}",
-        "attack": found.test,
-        "claimed": None,
-        "lower_bound": None,
-        "confidence": None,
-        "caught": found.caught,
-        "evidence": found.evidence,
-        "false_alarm": found.alarm,
-    }
-
-
-def combination(name: str, options: dict[str, Any]) -> Row:
-    """Replay one combination of options of an estimator and return its row."""
-    found = try_combination(name, options)
-    words = ", ".join(f"{option}={value}" for option, value in options.items())
-    return {
-        "target": f"{name}: {words}",
-        "attack": "replay",
-        "claimed": None,
-        "lower_bound": None,
-        "confidence": None,
-        "caught": found.outcome == "caught",
-        "evidence": found.evidence,
-        "outcome": found.outcome,
-    }
-
-
 def run_all(
     names: Sequence[str],
     epsilons: Sequence[float],
     *,
     attacks: Sequence[str] = ATTACKS,
-    controls: bool = False,
-    matrix: str | None = None,
+    more: Sequence[Callable[[], Row]] = (),
     scale: float = 1.0,
     jobs: int | None = None,
 ) -> Iterator[tuple[int, int, Row]]:
     """Attack targets, in processes of their own; yield how many are done, of how many, and each row.
 
     Canaries are tried at every epsilon, the other attacks at the largest, where they see most; mixing, which
-    breaks what it breaks by far, at the smallest, where few runs prove it. ``matrix``
-    adds replays over options of all estimators: ``"pairs"`` of values, or ``"all"`` combinations.
+    breaks what it breaks by far, at the smallest, where few runs prove it. ``more`` is other work of this
+    kind, such as the laboratory's controls.
     """
     work: list[Callable[[], Row]] = []
     for name in names:
@@ -181,15 +147,7 @@ def run_all(
         work += [partial(attack, name, kind, max(epsilons), scale) for kind in once]
         if "mixing" in attacks and find_target(name).hostile is not None:
             work.append(partial(attack, name, "mixing", min(epsilons), scale))
-    if controls:
-        work += [partial(control, name) for name in CONTROLS]
-    if matrix is not None:
-        chosen = covering if matrix == "pairs" else combinations
-        work += [
-            partial(combination, name, options)
-            for name, kind in kinds().items()
-            for options in chosen(kind.options)
-        ]
+    work += more
     if not work:
         return
     count = min(jobs or os.cpu_count() or 1, len(work))

@@ -1,18 +1,14 @@
-"""Tables in, their declared structure, and the data sets of the paper by name.
+"""Tables in, and their declared structure.
 
 `read_table` reads a file, a `Schema` declares what is public of it, `encode` makes a design matrix of the
 two, and `check_table` looks for what is wrong with the values, for the owner's eyes only. `scan` opens a
-table that is larger than memory. `load_uci`,
-`splits` and `load_adult` give the public data sets of the paper and of the benchmarks.
+table that is larger than memory.
 """
 
 from dpsep.data.check import Finding, check_table, render_findings
-from dpsep.data.fetch import DataError
 from dpsep.data.frames import TableError, as_frame
 from dpsep.data.large import LargeTable, scan
-from dpsep.data.registry import UCI, UCI_NAMES, load_adult, load_uci, splits
 from dpsep.data.schema import (
-    ADULT_SCHEMA,
     Column,
     Schema,
     SchemaError,
@@ -23,11 +19,7 @@ from dpsep.data.schema import (
 from dpsep.data.table import as_matrix, check_types, read_structure, read_table
 
 __all__ = [
-    "ADULT_SCHEMA",
-    "UCI",
-    "UCI_NAMES",
     "Column",
-    "DataError",
     "Finding",
     "LargeTable",
     "Schema",
@@ -40,11 +32,8 @@ __all__ = [
     "encode",
     "encode_target",
     "encoded_bounds",
-    "load_adult",
-    "load_uci",
     "read_structure",
     "read_table",
     "render_findings",
     "scan",
-    "splits",
 ]

@@ -21,7 +21,7 @@ from dpsep.data.column import MISSING_LEVEL, first_repeated, shown
 from dpsep.data.declare import Column, Schema, SchemaError
 from dpsep.data.frames import TableError, as_frame, unknown_column
 
-__all__ = ["ADULT_SCHEMA", "Column", "Schema", "SchemaError", "encode", "encode_target", "encoded_bounds"]
+__all__ = ["Column", "Schema", "SchemaError", "encode", "encode_target", "encoded_bounds"]
 
 
 def encode(
@@ -142,91 +142,3 @@ def _encoded(schema: Schema, drop_first: bool) -> list[tuple[str, tuple[float, f
 
 def _cells(frame: pl.DataFrame, column: Column, schema: Schema) -> Cells:
     return read_cells(take_column(frame, column.name), column, schema.na)
-
-
-_WORKCLASS = (
-    *("Private", "Self-emp-not-inc", "Self-emp-inc", "Federal-gov", "Local-gov", "State-gov", "Without-pay"),
-    *("Never-worked", "?"),
-)
-_MARITAL_STATUS = (
-    *("Married-civ-spouse", "Divorced", "Never-married", "Separated", "Widowed", "Married-spouse-absent"),
-    "Married-AF-spouse",
-)
-_OCCUPATION = (
-    *("Tech-support", "Craft-repair", "Other-service", "Sales", "Exec-managerial", "Prof-specialty"),
-    *("Handlers-cleaners", "Machine-op-inspct", "Adm-clerical", "Farming-fishing", "Transport-moving"),
-    *("Priv-house-serv", "Protective-serv", "Armed-Forces", "?"),
-)
-_RELATIONSHIP = ("Wife", "Own-child", "Husband", "Not-in-family", "Other-relative", "Unmarried")
-_RACE = ("White", "Asian-Pac-Islander", "Amer-Indian-Eskimo", "Other", "Black")
-_NATIVE_COUNTRY = (
-    *(
-        "United-States",
-        "Cambodia",
-        "England",
-        "Puerto-Rico",
-        "Canada",
-        "Germany",
-        "Outlying-US(Guam-USVI-etc)",
-    ),
-    *(
-        "India",
-        "Japan",
-        "Greece",
-        "South",
-        "China",
-        "Cuba",
-        "Iran",
-        "Honduras",
-        "Philippines",
-        "Italy",
-        "Poland",
-    ),
-    *(
-        "Jamaica",
-        "Vietnam",
-        "Mexico",
-        "Portugal",
-        "Ireland",
-        "France",
-        "Dominican-Republic",
-        "Laos",
-        "Ecuador",
-    ),
-    *(
-        "Taiwan",
-        "Haiti",
-        "Columbia",
-        "Hungary",
-        "Guatemala",
-        "Nicaragua",
-        "Scotland",
-        "Thailand",
-        "Yugoslavia",
-    ),
-    *("El-Salvador", "Trinadad&Tobago", "Peru", "Hong", "Holand-Netherlands", "?"),
-)
-
-ADULT_SCHEMA = Schema(
-    columns=(
-        Column("age", "number", (17, 90)),
-        Column("workclass", "category", categories=_WORKCLASS),
-        Column("education-num", "number", (1, 16)),
-        Column("marital-status", "category", categories=_MARITAL_STATUS),
-        Column("occupation", "category", categories=_OCCUPATION),
-        Column("relationship", "category", categories=_RELATIONSHIP),
-        Column("race", "category", categories=_RACE),
-        Column("sex", "category", categories=("Female", "Male")),
-        Column("capital-gain", "number", (0, 99999)),
-        Column("capital-loss", "number", (0, 4356)),
-        Column("hours-per-week", "number", (1, 99)),
-        Column("native-country", "category", categories=_NATIVE_COUNTRY),
-        Column("income", "category", categories=("<=50K", ">50K")),
-    ),
-    target="income",
-)
-"""UCI's Adult table: twelve features and the income bracket. The categories are those of UCI's
-description, with ``"?"`` for what was not answered; the bounds are the published ranges of this public
-table. ``fnlwgt``, a survey weight, and ``education``, which repeats ``education-num``, are left out.
-Encoded it has 84 columns; without ``native-country`` (``ADULT_SCHEMA.drop("native-country")``) 43.
-"""

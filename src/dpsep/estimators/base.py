@@ -14,14 +14,8 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from dpsep.estimators import other_methods
-from dpsep.estimators.charged import Spend
-from dpsep.estimators.large import by_pieces, coded, records_of, whole_records
-from dpsep.estimators.posterior import Posterior, to_original
-from dpsep.estimators.predictive import LinearDraws
-from dpsep.estimators.private import statement_of
-from dpsep.estimators.run import Result, Task, fit_open, fit_private
-from dpsep.estimators.statement import PrivacyStatement
-from dpsep.estimators.structure import (
+from dpsep.estimators.charged_run import Spend
+from dpsep.estimators.input_checks import (
     Structure,
     check_cells,
     check_finite,
@@ -30,10 +24,16 @@ from dpsep.estimators.structure import (
     declared_scaling,
     structure_of,
 )
+from dpsep.estimators.large import by_pieces, coded, records_of, whole_records
+from dpsep.estimators.posterior import Posterior, to_original
+from dpsep.estimators.predictive import LinearDraws
+from dpsep.estimators.private import statement_of
+from dpsep.estimators.run import Result, Task, fit_open, fit_private
+from dpsep.estimators.statement import PrivacyStatement
 from dpsep.privacy.gate import Records
 from dpsep.privacy.mechanism import Relation
 from dpsep.privacy.scaling import Scaling
-from dpsep.theory.weights import REACH, SPARE
+from dpsep.theory.glm_defaults import REACH, SPARE
 
 Array = NDArray[np.float64]
 

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsep.estimators.charged import Run, private_scaling_of
+from dpsep.estimators.charged_run import Run, private_scaling_of
 from dpsep.estimators.large import pieces
 from dpsep.models.glm import Columns
 from dpsep.privacy.gate import Records
-from dpsep.privacy.rows import Part
+from dpsep.privacy.record_sources import Part
 from dpsep.privacy.scaling import Scaling
 
 Array = NDArray[np.float64]

@@ -1,8 +1,9 @@
 """Your own model behind scikit-learn's face: a log-likelihood in, a private posterior out.
 
 **Privacy.** As for every estimator: structure is checked, the ledger is charged, and then records are read
-through the gate only (`dpsep.estimators.linked_run`). Before that the log-likelihood and its derivatives are
-traced by JAX, with shapes and no records, into a program that is searched and run (`dpsep.models.frozen`).
+through the gate only (`dpsep.estimators.multi_predictor_run`). Before that the log-likelihood and its
+derivatives are traced by JAX, with shapes and no records, into a program that is searched and run
+(`dpsep.models.frozen`).
 """
 
 from collections.abc import Callable, Mapping
@@ -16,13 +17,7 @@ from sklearn.utils import ClassifierTags, RegressorTags
 
 from dpsep.estimators.custom_parts import information, keeps_zero, longest_step, rule_for, to_table
 from dpsep.estimators.custom_predict import CustomPredictions
-from dpsep.estimators.large import records_of, side_by_side, whole_records
-from dpsep.estimators.linked_run import MOST_WEIGHTS, LinkedResult, LinkedTask, fit_open, fit_private
-from dpsep.estimators.path import Table
-from dpsep.estimators.posterior import Posterior
-from dpsep.estimators.private import mark_score, statement_of
-from dpsep.estimators.statement import PrivacyStatement
-from dpsep.estimators.structure import (
+from dpsep.estimators.input_checks import (
     Structure,
     check_cells,
     check_finite,
@@ -34,6 +29,12 @@ from dpsep.estimators.structure import (
     structure_of,
     structure_of_table,
 )
+from dpsep.estimators.large import records_of, side_by_side, whole_records
+from dpsep.estimators.multi_predictor_run import MOST_WEIGHTS, LinkedResult, LinkedTask, fit_open, fit_private
+from dpsep.estimators.posterior import Posterior
+from dpsep.estimators.private import mark_score, statement_of
+from dpsep.estimators.release_trace import Table
+from dpsep.estimators.statement import PrivacyStatement
 from dpsep.models.custom import CustomModel, Linear, Place, Record, arrange, check_pure, weight_names
 from dpsep.privacy.gate import Records
 from dpsep.privacy.isolation import compiler

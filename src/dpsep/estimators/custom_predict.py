@@ -20,14 +20,14 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from dpsep.estimators.inference_data import inference_data
+from dpsep.estimators.input_checks import numbers, places, table_shape
 from dpsep.estimators.large import by_pieces, coded
 from dpsep.estimators.posterior import Posterior
 from dpsep.estimators.private import PrivateEstimator
-from dpsep.estimators.structure import numbers, places, table_shape
 from dpsep.estimators.summary import Summary
 from dpsep.models.custom import CustomModel, Place, Record
 from dpsep.models.glm import Columns
-from dpsep.models.linked import log_predictive, predictor_moments
+from dpsep.models.multi_predictor import log_predictive, predictor_moments
 from dpsep.models.sites import MOST_QUADRATURE, Factors, nodes
 
 Array = NDArray[np.float64]

@@ -13,10 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpsep.estimators.base import LinearWeights
 from dpsep.estimators.columns import single, through_zero
-from dpsep.estimators.large import by_pieces, pieces
-from dpsep.estimators.private import mark_score
-from dpsep.estimators.rows import log_predictive
-from dpsep.estimators.structure import (
+from dpsep.estimators.input_checks import (
     Structure,
     declared_classes,
     declared_scaling,
@@ -24,12 +21,15 @@ from dpsep.estimators.structure import (
     numbers,
     signs,
 )
+from dpsep.estimators.large import by_pieces, pieces
+from dpsep.estimators.private import mark_score
+from dpsep.estimators.rows import log_predictive
 from dpsep.families import Gamma
 from dpsep.models import LearnedNoise, LogisticLikelihood, PoissonLikelihood, ProbitLikelihood
 from dpsep.models.concentrated_noise import ConcentratedNoise
 from dpsep.models.linear import GaussianLikelihood
 from dpsep.privacy.scaling import Scaling
-from dpsep.theory.weights import COUNT_REACH, PROBIT_SPARE
+from dpsep.theory.glm_defaults import COUNT_REACH, PROBIT_SPARE
 
 Array = NDArray[np.float64]
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from dpsep.data import as_matrix
 from dpsep.data.large import LargeColumn, LargeColumns, LargeTable, scan
-from dpsep.privacy.rows import Part, Records, Rows, fetch
+from dpsep.privacy.record_sources import Part, Records, Rows, fetch
 
 Array = NDArray[np.float64]
 Code = Callable[[Any], Array]

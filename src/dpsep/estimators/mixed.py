@@ -14,9 +14,7 @@ from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
-from dpsep.estimators.mixed_base import MixedEstimator
-from dpsep.estimators.private import mark_score
-from dpsep.estimators.structure import (
+from dpsep.estimators.input_checks import (
     Structure,
     declared_classes,
     declared_scaling,
@@ -24,6 +22,8 @@ from dpsep.estimators.structure import (
     numbers,
     signs,
 )
+from dpsep.estimators.mixed_base import MixedEstimator
+from dpsep.estimators.private import mark_score
 from dpsep.families import Gamma
 from dpsep.models import LearnedNoise, LogisticLikelihood, PoissonLikelihood, ProbitLikelihood
 from dpsep.models.concentrated_noise import ConcentratedNoise

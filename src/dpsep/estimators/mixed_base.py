@@ -10,8 +10,16 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsep.estimators import linked_run, mixed_records
-from dpsep.estimators.charged import Spend
+from dpsep.estimators import mixed_records, multi_predictor_run
+from dpsep.estimators.charged_run import Spend
+from dpsep.estimators.input_checks import (
+    Structure,
+    check_cells,
+    check_finite,
+    check_numbers,
+    coding,
+    declared_scaling,
+)
 from dpsep.estimators.large import records_of
 from dpsep.estimators.mixed_groups import Components, group_task, noise_gamma, slots, split
 from dpsep.estimators.mixed_predict import Groups
@@ -21,14 +29,6 @@ from dpsep.estimators.posterior import Posterior, to_original
 from dpsep.estimators.private import statement_of
 from dpsep.estimators.run import Task
 from dpsep.estimators.statement import PrivacyStatement
-from dpsep.estimators.structure import (
-    Structure,
-    check_cells,
-    check_finite,
-    check_numbers,
-    coding,
-    declared_scaling,
-)
 from dpsep.models.glm import Columns
 from dpsep.models.mixed import Effects
 from dpsep.privacy.gate import Records
@@ -237,9 +237,9 @@ class MixedEstimator(MixedStructure):
             coding=self._coding(),
         )
         if self.private:
-            result, spend = linked_run.fit_private(task, records, **self._budget(), on_step=on_step)
+            result, spend = multi_predictor_run.fit_private(task, records, **self._budget(), on_step=on_step)
         else:
-            result, spend = linked_run.fit_open(task, records(), "sep", None), None
+            result, spend = multi_predictor_run.fit_open(task, records(), "sep", None), None
         moments, components = split(result, effects)
         noise = None
         if effects.noise:

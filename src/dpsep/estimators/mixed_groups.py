@@ -14,9 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsep.estimators.linked_run import LinkedResult, LinkedTask
-from dpsep.estimators.path import Table
+from dpsep.estimators.multi_predictor_run import LinkedResult, LinkedTask
 from dpsep.estimators.posterior import table_map
+from dpsep.estimators.release_trace import Table
 from dpsep.inference.variances import PRIOR_MEAN, PRIOR_SD
 from dpsep.models.base import Likelihood
 from dpsep.models.glm import Columns

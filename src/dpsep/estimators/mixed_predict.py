@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from scipy.stats import norm
 from sklearn.utils.validation import check_is_fitted
 
+from dpsep.estimators.input_checks import Structure, places
 from dpsep.estimators.posterior import Posterior
 from dpsep.estimators.predictive import LinearDraws, LinearSample
-from dpsep.estimators.structure import Structure, places
 from dpsep.estimators.summary import Summary, interval_row
 from dpsep.models.mixed import Effects
 

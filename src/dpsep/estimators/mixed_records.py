@@ -17,15 +17,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsep.estimators.charged import Run, Spend, charged_run, fingerprint_of
+from dpsep.estimators.charged_run import Run, Spend, charged_run, fingerprint_of
 from dpsep.estimators.columns import own_scaling, released, several, single, through_zero
-from dpsep.estimators.path import Moments, Table
 from dpsep.estimators.posterior import table_map
-from dpsep.estimators.resume import KeptGate
+from dpsep.estimators.release_log import KeptGate
+from dpsep.estimators.release_trace import Moments, Table
 from dpsep.estimators.run import Task, blocks_of, contribution_of, design_schedule, open_plan
 from dpsep.families import Gamma
-from dpsep.inference import stable, variances
-from dpsep.inference.summed import Summed
+from dpsep.inference import sep_newton, variances
+from dpsep.inference.gate_protocol import Summed
 from dpsep.inference.variances import Known, Prior, Spread
 from dpsep.models.glm import Columns
 from dpsep.models.mixed import Effects, GroupedContribution
@@ -35,7 +35,7 @@ from dpsep.privacy.ledger import Ledger
 from dpsep.privacy.mechanism import Relation
 from dpsep.privacy.open_gate import OpenGate
 from dpsep.privacy.sampling import Sampling
-from dpsep.theory.weights import warn_if_weak
+from dpsep.theory.glm_defaults import warn_if_weak
 
 Array = NDArray[np.float64]
 
@@ -173,9 +173,9 @@ def _run(
     prior = _prior(grouped)
     spread = Spread(np.full(grouped.effects.random, variances.PRIOR_MEAN), np.eye(grouped.effects.random))
     settings = _settings(grouped, prior, spread, features, outcome, warmup)
-    state = stable.init(settings)
+    state = sep_newton.init(settings)
     for number in range(steps):
-        state, info = stable.step(gate, settings, state)
+        state, info = sep_newton.step(gate, settings, state)
         if watch is not None and number < steps - 1:
             watch(partial(_moments, settings, state, gate.records, prior, spread))
         if noisy and number >= warmup:
@@ -200,22 +200,22 @@ def _run(
 
 
 def _moments(
-    settings: stable.Settings, state: stable.State, records: int, prior: Prior, spread: Spread
+    settings: sep_newton.Settings, state: sep_newton.State, records: int, prior: Prior, spread: Spread
 ) -> Moments:
     """Return the moments of all effects on the way, under the spread that is learned so far."""
     return Moments(*variances.effects(_known(settings, state, records), prior, spread))
 
 
-def _known(settings: stable.Settings, state: stable.State, records: int) -> Known:
+def _known(settings: sep_newton.Settings, state: sep_newton.State, records: int) -> Known:
     """Return the likelihood's part of what was released."""
     precision = state.scale * state.geometry
     whole = precision + settings.prior_precision
-    noise = whole @ stable.noise_covariance(state) @ whole
+    noise = whole @ sep_newton.noise_covariance(state) @ whole
     ratio = _noise_ratio(settings, state, records)
     return Known(ratio * precision, ratio * (whole @ state.mean), ratio**2 * (noise + noise.T) / 2)
 
 
-def _noise_ratio(settings: stable.Settings, state: stable.State, records: int) -> float:
+def _noise_ratio(settings: sep_newton.Settings, state: sep_newton.State, records: int) -> float:
     """Learned noise precision, corrected for what the weights fit of the noise, over the one released.
 
     SEP's cavity is the same for all records, so its residuals are those of a fit that has seen them: with
@@ -244,14 +244,14 @@ def _prior(grouped: GroupedTask) -> Prior:
     return Prior(fixed, grouped.groups, effects.sums(grouped.groups))
 
 
-def _with_spread(settings: stable.Settings, prior: Prior, spread: Spread) -> stable.Settings:
+def _with_spread(settings: sep_newton.Settings, prior: Prior, spread: Spread) -> sep_newton.Settings:
     precision = np.linalg.inv(prior.covariance(spread.mean))
     return settings._replace(prior_precision=(precision + precision.T) / 2)
 
 
 def _settings(
     grouped: GroupedTask, prior: Prior, spread: Spread, features: Columns, outcome: Columns, warmup: int
-) -> stable.Settings:
+) -> sep_newton.Settings:
     task, effects = grouped.task, grouped.effects
     column = np.full(effects.features, 0.25)
     fixed = np.concatenate([[1.0], column]) if effects.intercept else column
@@ -260,7 +260,7 @@ def _settings(
         random = np.concatenate([[1.0 / grouped.groups], random])
     second = np.concatenate([fixed[list(effects.alone)], np.tile(random, grouped.groups)])
     learned = task.learned_noise
-    settings = stable.Settings(
+    settings = sep_newton.Settings(
         prior_mean=np.zeros(len(second)),
         prior_precision=np.eye(len(second)),
         features=features,

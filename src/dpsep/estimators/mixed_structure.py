@@ -10,9 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsep.data.large import LargeColumn
-from dpsep.estimators.large import refuse_large
-from dpsep.estimators.mixed_predict import Groups, MixedPredictions, slope_columns
-from dpsep.estimators.structure import (
+from dpsep.estimators.input_checks import (
     Structure,
     declared_labels,
     places,
@@ -21,6 +19,8 @@ from dpsep.estimators.structure import (
     table_shape,
     target_shape,
 )
+from dpsep.estimators.large import refuse_large
+from dpsep.estimators.mixed_predict import Groups, MixedPredictions, slope_columns
 from dpsep.models.mixed import MOST_RANDOM, Effects
 
 Array = NDArray[np.float64]

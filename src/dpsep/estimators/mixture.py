@@ -11,13 +11,13 @@ from sklearn.base import DensityMixin
 from sklearn.utils.validation import check_is_fitted
 
 from dpsep.estimators import mixture_ep
+from dpsep.estimators.input_checks import check_cells, check_finite, structure_of_table
 from dpsep.estimators.large import by_pieces, pieces, records_of, whole_records
 from dpsep.estimators.mixture_posterior import MixtureDraws, MixturePosterior
 from dpsep.estimators.mixture_run import Result, Task, fit_open, fit_private
 from dpsep.estimators.mixture_task import task_of
 from dpsep.estimators.private import statement_of
 from dpsep.estimators.statement import PrivacyStatement
-from dpsep.estimators.structure import check_cells, check_finite, structure_of_table
 from dpsep.privacy.gate import Records
 from dpsep.privacy.leaks import labelled_records, warn_leak
 from dpsep.privacy.mechanism import Relation

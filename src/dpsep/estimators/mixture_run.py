@@ -2,7 +2,7 @@ r"""A fit of a mixture, from charge to posterior.
 
 Private: find bounds where none are declared (charged), release one sketch, find a start from it
 (`dpsep.inference.sketch`), then a few releases of summed factors, each followed by an update
-(`dpsep.inference.components`). Not private: the same behind an open gate, until nothing moves.
+(`dpsep.inference.mixture_update`). Not private: the same behind an open gate, until nothing moves.
 
 The settings are those of `dpsep.theory.mixtures`.
 
@@ -19,20 +19,20 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
-from dpsep.estimators.charged import Run, Spend, charged_run, fingerprint_of, private_scaling_of
+from dpsep.estimators.charged_run import Run, Spend, charged_run, fingerprint_of, private_scaling_of
 from dpsep.estimators.large import pieces
-from dpsep.estimators.path import Moments, Path, Table
-from dpsep.estimators.resume import KeptGate
-from dpsep.inference import components, sketch
+from dpsep.estimators.release_log import KeptGate
+from dpsep.estimators.release_trace import Moments, Path, Table
+from dpsep.inference import mixture_update, sketch
 from dpsep.inference.propagation import propagate
-from dpsep.models.components import (
+from dpsep.models.glm import Columns
+from dpsep.models.mixture_factors import (
     ExpectedStatistics,
     LocalFactors,
     LogDensity,
     Variances,
     VariationalFactors,
 )
-from dpsep.models.glm import Columns
 from dpsep.models.sketch import Sketch, draw_frequencies
 from dpsep.privacy.checkpoint import Checkpoint
 from dpsep.privacy.gate import Records
@@ -166,7 +166,7 @@ def fit_private(
         gate = run.gate(-1, arrays, blocks, contribution)
         kept = KeptGate(gate, run.saved, on_step)
         watch = partial(_note, run.saved.path, settings)
-        state = components.run(kept, settings, start, task.steps or STEPS, watch=watch)
+        state = mixture_update.run(kept, settings, start, task.steps or STEPS, watch=watch)
         batch = gate.expected_batch
         state = propagate(
             settings, state, spread, contribution, blocks, gate.deviations, records=task.records, batch=batch
@@ -201,14 +201,16 @@ def fit_open(task: Task, records: Records, *, max_iter: int, tolerance: float) -
     starts = _starts(task, settings, total / task.records, frequencies, 0.0, OPEN_STARTS)
     blocks = blocks_of(task, MARGINS[1], math.inf if task.clip is None else task.clip)
     open_gate = OpenGate(records, blocks, CONTRIBUTIONS[task.method](task.variances))
-    tried = [components.run(open_gate, settings, start, min(max_iter, 10), tolerance) for start, _ in starts]
+    tried = [
+        mixture_update.run(open_gate, settings, start, min(max_iter, 10), tolerance) for start, _ in starts
+    ]
     score = OpenGate(records, [Block("score", 1, math.inf)], LogDensity())
-    public = [components.public_of(settings, state, task.records) for state in tried]
+    public = [mixture_update.public_of(settings, state, task.records) for state in tried]
     best = int(np.argmax([score.release(one)["score"][0] for one in public]))
     left = max_iter - tried[best].step
     state = tried[best]
     if left > 0 and state.moved > tolerance:
-        state = components.run(open_gate, settings, state, left, tolerance)
+        state = mixture_update.run(open_gate, settings, state, left, tolerance)
     return _result(settings, state)
 
 
@@ -220,13 +222,13 @@ def blocks_of(task: Task, margin: float, clip: float) -> list[Block]:
     )
 
 
-def settings_of(task: Task, scaling: Scaling) -> components.Settings:
+def settings_of(task: Task, scaling: Scaling) -> mixture_update.Settings:
     """Public constants of the update, in scaled units: the prior of every mean has deviation one."""
     columns = Columns(scaling.low, scaling.high, scaling.centre, scaling.scale)  # pyright: ignore
     prior = np.zeros((task.components, task.features))
     if task.prior_mean is not None:
         prior = (task.prior_mean - scaling.centre) / scaling.scale
-    return components.Settings(
+    return mixture_update.Settings(
         columns=columns,
         prior_mean=prior,
         prior_precision=1.0,
@@ -253,8 +255,8 @@ def frequencies_of(task: Task, scale: Array) -> Array:
 
 
 def _private_start(
-    task: Task, settings: components.Settings, records: Records, run: Run
-) -> tuple[components.State, Array | None]:
+    task: Task, settings: mixture_update.Settings, records: Records, run: Run
+) -> tuple[mixture_update.State, Array | None]:
     """Release the sketch, or take the one kept, and start from it; also return the start's covariance."""
     mechanism = run.schedule.parts[-2]
     columns = settings.columns
@@ -271,12 +273,12 @@ def _private_start(
 
 def _starts(
     task: Task,
-    settings: components.Settings,
+    settings: mixture_update.Settings,
     released: Array,
     frequencies: Array,
     noise: float,
     keep: int,
-) -> list[tuple[components.State, Array | None]]:
+) -> list[tuple[mixture_update.State, Array | None]]:
     """States to start from, as a sketch suggests them, the likeliest first, with their covariances."""
     shape = sketch.Shape(task.components, task.variances, task.weights is not None)
     weights = np.full(task.components, 1.0 / task.components) if task.weights is None else task.weights
@@ -293,12 +295,15 @@ def _starts(
     found = sketch.decode(released, frequencies, deviation, shape, np.log(weights), offset, keep=keep)
     ordered = [_ordered(task, settings, one) for one in found]
     return [
-        (components.init(settings, task.records, one.mean, one.variance, one.weight, one.spread), one.joint)
+        (
+            mixture_update.init(settings, task.records, one.mean, one.variance, one.weight, one.spread),
+            one.joint,
+        )
         for one in ordered
     ]
 
 
-def _ordered(task: Task, settings: components.Settings, found: sketch.Found) -> sketch.Found:
+def _ordered(task: Task, settings: mixture_update.Settings, found: sketch.Found) -> sketch.Found:
     """Where components are told apart by their priors, give each the found one that suits it."""
     if task.prior_mean is None:
         return found
@@ -313,7 +318,7 @@ def _ordered(task: Task, settings: components.Settings, found: sketch.Found) -> 
     return sketch.Found(weight, found.mean[order], found.variance[order], found.spread[order], joint)
 
 
-def _note(path: Path, settings: components.Settings, state: components.State) -> None:
+def _note(path: Path, settings: mixture_update.Settings, state: mixture_update.State) -> None:
     """Note the component means, one after the other, in the units of the table."""
     count = len(state.mean)
     scale, centre = np.asarray(settings.columns.scale), np.asarray(settings.columns.centre)
@@ -342,14 +347,14 @@ def _own_scaling(values: Any) -> Scaling:
     return Scaling(found.centre, found.scale, -unbounded, unbounded)
 
 
-def _result(settings: components.Settings, state: components.State) -> Result:
+def _result(settings: mixture_update.Settings, state: mixture_update.State) -> Result:
     covariance = np.linalg.inv(state.precision)
     return Result(
         state.mean,
         (covariance + np.swapaxes(covariance, 1, 2)) / 2,
         state.noise,
         state.deviation**2,
-        components.weights_of(settings, state),
+        mixture_update.weights_of(settings, state),
         np.maximum(state.counts, 0.0),
         state.count_noise,
         state.scatter_noise,

@@ -7,9 +7,9 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsep.estimators.input_checks import Structure, declared_scaling
 from dpsep.estimators.mixture_run import CONTRIBUTIONS, Method, Task, around
-from dpsep.estimators.structure import Structure, declared_scaling
-from dpsep.models.components import Variances
+from dpsep.models.mixture_factors import Variances
 from dpsep.privacy.scaling import Scaling
 
 Array = NDArray[np.float64]

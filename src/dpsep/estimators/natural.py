@@ -14,10 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsep.estimators.path import Moments
+from dpsep.estimators.release_trace import Moments
 from dpsep.families import Gamma, Gaussian
 from dpsep.families.flat import to_vector
-from dpsep.inference import sep, stable
+from dpsep.inference import sep, sep_newton
 from dpsep.models import GLM, LearnedNoise
 from dpsep.models.glm import Columns
 from dpsep.models.linear import WeightsAndNoise
@@ -77,7 +77,7 @@ def parts(
 def run(
     gate: Any,
     contribution: NaturalContribution,
-    settings: stable.Settings,
+    settings: sep_newton.Settings,
     gamma: float,
     clip: float | None,
     steps: int,

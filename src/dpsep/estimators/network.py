@@ -10,6 +10,15 @@ from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
+from dpsep.estimators.input_checks import (
+    Structure,
+    check_cells,
+    check_numbers,
+    declared_classes,
+    numbers,
+    signs,
+    structure_of,
+)
 from dpsep.estimators.large import by_pieces, coded, records_of, whole_records
 from dpsep.estimators.network_open import fit_open
 from dpsep.estimators.network_posterior import LARGEST, FittedNetwork, NetworkDraws
@@ -19,15 +28,6 @@ from dpsep.estimators.network_task import task_of
 from dpsep.estimators.private import mark_score, statement_of
 from dpsep.estimators.rows import log_predictive, padded
 from dpsep.estimators.statement import PrivacyStatement
-from dpsep.estimators.structure import (
-    Structure,
-    check_cells,
-    check_numbers,
-    declared_classes,
-    numbers,
-    signs,
-    structure_of,
-)
 from dpsep.families import Gamma
 from dpsep.models import LearnedNoise, ProbitLikelihood
 from dpsep.models.network_factors import Outcome

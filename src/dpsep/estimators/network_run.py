@@ -20,7 +20,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsep.estimators.charged import Run, Spend, charged_run, fingerprint_of
+from dpsep.estimators.charged_run import Run, Spend, charged_run, fingerprint_of
 from dpsep.estimators.columns import released
 from dpsep.estimators.network_posterior import FittedNetwork
 from dpsep.estimators.network_releases import (
@@ -31,9 +31,9 @@ from dpsep.estimators.network_releases import (
     release_of,
 )
 from dpsep.estimators.network_task import Task
-from dpsep.estimators.resume import KeptGate
+from dpsep.estimators.release_log import KeptGate
 from dpsep.inference import descent, moments, network, network_diagonal
-from dpsep.inference.summed import Summed
+from dpsep.inference.gate_protocol import Summed
 from dpsep.models.glm import Columns
 from dpsep.models.network_factors import flatten
 from dpsep.privacy.checkpoint import Checkpoint

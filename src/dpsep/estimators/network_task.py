@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsep.estimators.structure import Structure, coding, declared_scaling, no_scaling
+from dpsep.estimators.input_checks import Structure, coding, declared_scaling, no_scaling
 from dpsep.models.network import ACTIVATIONS, Activation
 from dpsep.models.network_factors import Outcome, layer_shapes
 from dpsep.privacy.scaling import Scaling

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsep.estimators.path import Table
+from dpsep.estimators.release_trace import Table
 from dpsep.estimators.summary import LEFT_OUT, Summary, interval_row, spans
 from dpsep.models.glm import Columns
 

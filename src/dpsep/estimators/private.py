@@ -12,10 +12,10 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from dpsep.data import as_matrix
-from dpsep.estimators.charged import Spend
+from dpsep.estimators.charged_run import Spend
+from dpsep.estimators.input_checks import Structure, check_names, is_known, table_shape
+from dpsep.estimators.pipeline_leaks import upstream_leaks
 from dpsep.estimators.statement import PrivacyStatement, statement
-from dpsep.estimators.structure import Structure, check_names, is_known, table_shape
-from dpsep.estimators.upstream import upstream_leaks
 from dpsep.privacy import hosts
 from dpsep.privacy.checkpoint import Checkpoint
 from dpsep.privacy.leaks import (
@@ -152,7 +152,7 @@ class PrivateEstimator(BaseEstimator):
         return matrix
 
     def _keep_path(self, spend: Spend | None, names: Sequence[str] | None) -> None:
-        """Keep what a private fit released on its way (`dpsep.estimators.path`); None without privacy."""
+        """Keep what a private fit released on its way (`release_trace`); None without privacy."""
         self.path_: dict[str, Any] | None = None
         if spend is not None:
             self.path_ = spend.path.described(names, noise_aware=bool(self.noise_aware))

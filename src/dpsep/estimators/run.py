@@ -1,8 +1,8 @@
 r"""A fit of linear weights: what every estimator of them shares.
 
-Private: calibrate the noise from public numbers, charge (`dpsep.estimators.charged`), then scale the columns
-(declared bounds, or released histograms) and run the algorithm through the gate. Not private: the same
-algorithm behind an open gate.
+Private: calibrate the noise from public numbers, charge (`dpsep.estimators.charged_run`), then scale the
+columns (declared bounds, or released histograms) and run the algorithm through the gate. Not private: the
+same algorithm behind an open gate.
 
 **Privacy.** Everything here but `records()` is public; records go to gates and nowhere else.
 The proof is in docs/proofs/glm.md.
@@ -16,13 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsep.estimators import natural as natural_update
-from dpsep.estimators.charged import Run, Spend, charged_run, fingerprint_of
+from dpsep.estimators.charged_run import Run, Spend, charged_run, fingerprint_of
 from dpsep.estimators.columns import own_scaling, released, several, single, through_zero
-from dpsep.estimators.path import watch_stable
 from dpsep.estimators.posterior import table_map
-from dpsep.estimators.resume import KeptGate
+from dpsep.estimators.release_log import KeptGate
+from dpsep.estimators.release_trace import watch_stable
 from dpsep.families import Gamma
-from dpsep.inference import stable
+from dpsep.inference import sep_newton
 from dpsep.models.concentrated_noise import ConcentratedNoise
 from dpsep.models.glm import Columns, GLMContribution, LinearContribution
 from dpsep.models.linear import GaussianLikelihood
@@ -32,10 +32,17 @@ from dpsep.privacy.grid import Block
 from dpsep.privacy.ledger import Ledger
 from dpsep.privacy.mechanism import Relation, Schedule
 from dpsep.privacy.open_gate import OpenGate
-from dpsep.privacy.rows import Part
+from dpsep.privacy.record_sources import Part
 from dpsep.privacy.sampling import Sampling
 from dpsep.privacy.scaling import Scaling
-from dpsep.theory.weights import HIDDEN, Plan, precision_noise, weights_blocks, weights_plan, weights_schedule
+from dpsep.theory.glm_defaults import (
+    HIDDEN,
+    Plan,
+    precision_noise,
+    weights_blocks,
+    weights_plan,
+    weights_schedule,
+)
 
 Array = NDArray[np.float64]
 
@@ -64,15 +71,16 @@ class Task(NamedTuple):
     cap
         Longest step of the mean, as a change of the predictor; infinite for none.
     reach
-        How much noise a larger clip may cost (`dpsep.theory.weights`).
+        How much noise a larger clip may cost (`dpsep.theory.glm_defaults`).
     classes
         How labels are coded, in words: a resumed run must code them alike.
     room
-        Least multiple for the precision's clip (`dpsep.theory.weights`).
+        Least multiple for the precision's clip (`dpsep.theory.glm_defaults`).
     spare
         Share of `reach` that a clip beyond a typical record's tails may cost.
     excess
-        Noise of a release over what the budget needs (`dpsep.theory.weights`): above one in a federation.
+        Noise of a release over what the budget needs (`dpsep.theory.glm_defaults`): above one in a
+        federation.
     """
 
     likelihood: Any
@@ -185,7 +193,7 @@ def fit_private(
         table = table_map(features, outcome, intercept=task.intercept)
         if natural is None:
             watch = watch_stable(run.saved.path, settings, table)
-            return _result(task, settings, stable.run(kept, settings, chosen.steps, watch=watch)), source
+            return _result(task, settings, sep_newton.run(kept, settings, chosen.steps, watch=watch)), source
         assert isinstance(contribution, natural_update.NaturalContribution)
         moments = natural_update.run(
             kept,
@@ -216,7 +224,7 @@ def fit_open(task: Task, records: Records, *, max_iter: int, tolerance: float) -
     """Fit without privacy: SEP, or clipped SEP where a clip is given."""
     gate = OpenGate(records, blocks_of(task, open_plan(task)), contribution_of(task))
     settings = settings_of(task, *columns_of(task, records), 0)
-    return _result(task, settings, stable.run(gate, settings, max_iter, tolerance))
+    return _result(task, settings, sep_newton.run(gate, settings, max_iter, tolerance))
 
 
 def columns_of(task: Task, records: Records) -> tuple[Columns, Columns]:
@@ -251,7 +259,7 @@ def contribution_of(task: Task) -> GLMContribution | LinearContribution:
     return GLMContribution(task.likelihood, task.intercept)
 
 
-def settings_of(task: Task, features: Columns, outcome: Columns, warmup: int) -> stable.Settings:
+def settings_of(task: Task, features: Columns, outcome: Columns, warmup: int) -> sep_newton.Settings:
     """Prior, start and maps of the stable update; the prior serves the other methods too."""
     d = task.dimension
     second = np.full(task.features, 0.25)
@@ -262,7 +270,7 @@ def settings_of(task: Task, features: Columns, outcome: Columns, warmup: int) ->
         prior[0] = (10.0 * task.prior_scale) ** -2.0
     known = isinstance(task.likelihood, GaussianLikelihood)
     learned = task.learned_noise
-    return stable.Settings(
+    return sep_newton.Settings(
         prior_mean=np.zeros(d),
         prior_precision=np.diag(prior),
         features=features,
@@ -282,10 +290,10 @@ def _parts(task: Task) -> NDArray[np.int64]:
     return parts
 
 
-def _result(task: Task, settings: stable.Settings, state: stable.State) -> Result:
-    q = stable.posterior(settings, state)
+def _result(task: Task, settings: sep_newton.Settings, state: sep_newton.State) -> Result:
+    q = sep_newton.posterior(settings, state)
     noise = (float(state.noise.shape), float(state.noise.rate)) if task.learned_noise else None
-    extra = stable.noise_covariance(state)
+    extra = sep_newton.noise_covariance(state)
     covariance = np.linalg.inv(np.asarray(q.precision))
     covariance = (covariance + covariance.T) / 2
     return Result(state.mean, covariance, extra, noise, settings.features, settings.outcome, state.step)

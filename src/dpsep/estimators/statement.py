@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from dpsep.privacy.described import description_of
 from dpsep.privacy.gate import Permit
 from dpsep.privacy.mechanism import Schedule
+from dpsep.privacy.schedule_json import description_of
 from dpsep.privacy.shown import up
 
 

@@ -23,11 +23,11 @@ from sklearn.utils.validation import check_is_fitted
 from dpsep.estimators import glm
 from dpsep.estimators.base import LinearWeights
 from dpsep.estimators.custom import BayesianModel
+from dpsep.estimators.json_values import Missing, StoreError, pack, unpack
 from dpsep.estimators.mixed import MixedClassifier, MixedRegressor
 from dpsep.estimators.mixed_base import MixedEstimator
 from dpsep.estimators.mixture import GaussianMixture
 from dpsep.estimators.network import NetworkClassifier, NetworkEstimator, NetworkRegressor
-from dpsep.estimators.packed import Missing, StoreError, pack, unpack
 from dpsep.privacy.checkpoint import atomic_write, fsync_folder, make_folder
 
 __all__ = ["FORMAT", "Estimator", "StoreError", "load", "save"]

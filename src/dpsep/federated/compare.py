@@ -26,7 +26,7 @@ from dpsep.federated.partitioned import fit_partitioned
 from dpsep.federated.site import Site
 from dpsep.federated.transport import InProcess
 from dpsep.privacy.ledger import Ledger
-from dpsep.theory.weights import WeakBudgetWarning
+from dpsep.theory.glm_defaults import WeakBudgetWarning
 
 __all__ = ["Measured", "Way", "compare", "made_sites", "one_step", "partitioned"]
 

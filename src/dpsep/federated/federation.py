@@ -1,8 +1,8 @@
 r"""A federation as the server sees it: who is there, how they are asked, and a table that is elsewhere.
 
-`Federation.records` gives the handles that stand for the pooled table: a pair of `dpsep.privacy.rows.Part`
-whose source makes the gates (`dpsep.privacy.gate.make_gate`). The run begins at the sites when the first gate
-is made, after the server's own charge.
+`Federation.records` gives the handles that stand for the pooled table: a pair of
+`dpsep.privacy.record_sources.Part` whose source makes the gates (`dpsep.privacy.gate.make_gate`). The run
+begins at the sites when the first gate is made, after the server's own charge.
 
 **Privacy.** Row counts, columns and modes of the sites are public: they tell them. The timetable of
 ``sites_per_round`` is public, drawn from a public seed before anything is read, and no amplification is
@@ -26,7 +26,7 @@ from dpsep.privacy.grid import Block, Contribution
 from dpsep.privacy.mechanism import Mechanism
 from dpsep.privacy.noise import WordStream
 from dpsep.privacy.permit import Permit
-from dpsep.privacy.rows import Part, Records
+from dpsep.privacy.record_sources import Part, Records
 
 __all__ = ["Federation", "timetable"]
 

@@ -22,10 +22,10 @@ import numpy as np
 from dpsep.estimators import natural
 from dpsep.estimators.base import LinearWeights
 from dpsep.estimators.glm import LinearRegression, LogisticRegression, PoissonRegression, ProbitRegression
+from dpsep.estimators.input_checks import Structure
 from dpsep.estimators.private import statement_of
 from dpsep.estimators.run import design_schedule
 from dpsep.estimators.statement import PrivacyStatement
-from dpsep.estimators.structure import Structure
 from dpsep.federated.distributed import check_deviation
 from dpsep.federated.federation import Federation
 from dpsep.federated.pricing import carried_out, deal_of, part_terms, sum_delta

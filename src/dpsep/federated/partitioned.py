@@ -8,7 +8,7 @@ asked again as soon as it has answered (asynchronous).
 
 *Fixed points.* If no clip, floor or cap is active and nothing is noisy, a site rests where its factor is the
 sum of the local factors of its rows under q: the fixed point of the paper's equation (4) over all rows, as
-for `dpsep.inference.stable`.
+for `dpsep.inference.sep_newton`.
 
 *Where it pays.* A round moves a cavity and a factor instead of public values and sums, about as many bytes; a
 run of R rounds of L steps costs each site what R L rounds of mode ``"own"`` cost and has the same noise. So
@@ -41,11 +41,11 @@ from dpsep.federated.product import Product, check_factor
 from dpsep.federated.session import Session, plain_block
 from dpsep.federated.statement import federation_of
 from dpsep.federated.wire import Factor, Local, Refused, Terms, WireError, Work
-from dpsep.inference import stable
+from dpsep.inference import sep_newton
 from dpsep.privacy.accounting import calibrate
 from dpsep.privacy.mechanism import Mechanism
-from dpsep.theory.weights import STEPS as USUAL_STEPS
-from dpsep.theory.weights import WARMUP, Plan, weights_plan
+from dpsep.theory.glm_defaults import STEPS as USUAL_STEPS
+from dpsep.theory.glm_defaults import WARMUP, Plan, weights_plan
 
 __all__ = ["fit_partitioned"]
 
@@ -58,7 +58,7 @@ class _Job(NamedTuple):
 
     session: Session
     task: Task
-    settings: stable.Settings
+    settings: sep_newton.Settings
     plan: Plan
     terms: Terms
     damping: float

@@ -382,7 +382,7 @@ def _shape_of(records: Any, shape: tuple[int, int] | None) -> tuple[int, int]:
     if shape is None:
         if callable(records):
             raise ValueError("give shape=(rows, columns) where records are a function: none is read before.")
-        from dpsep.estimators.structure import structure_of
+        from dpsep.estimators.input_checks import structure_of
 
         found = structure_of(*records)
         shape = (found.records, found.features)
@@ -395,6 +395,6 @@ def _shape_of(records: Any, shape: tuple[int, int] | None) -> tuple[int, int]:
 def _names_of(records: Any) -> tuple[str, ...]:
     if callable(records):
         return ()
-    from dpsep.estimators.structure import column_names
+    from dpsep.estimators.input_checks import column_names
 
     return column_names(records[0]) or ()

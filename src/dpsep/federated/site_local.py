@@ -1,11 +1,11 @@
 r"""A site's own steps between two rounds of partitioned EP.
 
 Between rounds the site works alone: it holds a factor t_k, and with the cavity q / t_k as its prior it takes
-`local` steps of the stable update (`dpsep.inference.stable`) on its own rows, each from one noisy release of
-its own. What it sends is the factor that comes out: precision and mean part of the likelihood of its rows, as
-far as its releases tell. Mean parts that were released under earlier cavities are used again with the latest
-precision (`Settings.hindsight`): a mean part is a gradient at a known point, and only the prior's share of it
-belongs to the cavity of its time.
+`local` steps of the stable update (`dpsep.inference.sep_newton`) on its own rows, each from one noisy release
+of its own. What it sends is the factor that comes out: precision and mean part of the likelihood of its rows,
+as far as its releases tell. Mean parts that were released under earlier cavities are used again with the
+latest precision (`Settings.hindsight`): a mean part is a gradient at a known point, and only the prior's
+share of it belongs to the cavity of its time.
 
 **Privacy.** Every local step is a release with all of the site's own noise, as in mode ``"own"``, and all of
 them were charged when the run began: rounds times `local`. The factor is a function of these releases and of
@@ -28,7 +28,7 @@ from dpsep.federated.pricing import BadTerms, rounds_alone
 from dpsep.federated.site_policy import Refusal
 from dpsep.federated.site_sums import Arrays, noisy_sums
 from dpsep.federated.wire import BAD_TERMS, NOT_CHARGED, Factor, Local, Work
-from dpsep.inference import stable
+from dpsep.inference import sep_newton
 from dpsep.models.glm import Columns
 from dpsep.privacy.mechanism import Mechanism
 from dpsep.privacy.noise import WordStream
@@ -65,7 +65,7 @@ class Kept(NamedTuple):
 
 
 class LocalGate:
-    """The site's own gate: noisy sums of its rows, as an algorithm sees them (`dpsep.inference.summed`)."""
+    """The site's own gate: noisy sums of its rows, as an algorithm sees them (`gate_protocol`)."""
 
     def __init__(
         self, arrays: Arrays, begun: Any, work: Work, stream: WordStream, releases: Releases
@@ -174,7 +174,7 @@ def _has_shape(columns: Any, shape: tuple[int, ...]) -> bool:
 
 def local_round(gate: LocalGate, steps: int, asked: Local, before: bytes | None) -> tuple[Factor, bytes]:
     """Take the steps of one round; return the site's factor, and the state to go on from."""
-    settings = stable.Settings(
+    settings = sep_newton.Settings(
         prior_mean=asked.prior_mean,
         prior_precision=asked.prior_precision,
         features=asked.features,
@@ -184,10 +184,10 @@ def local_round(gate: LocalGate, steps: int, asked: Local, before: bytes | None)
         cap=asked.cap,
         hindsight=True,
     )
-    state = stable.init(settings) if before is None else _loaded(before, settings)
+    state = sep_newton.init(settings) if before is None else _loaded(before, settings)
     state = state._replace(mean=asked.mean)
     for _ in range(steps):
-        state, _ = stable.step(gate, settings, state)
+        state, _ = sep_newton.step(gate, settings, state)
     precision = (state.geometry + state.geometry.T) / 2
     whole = asked.prior_precision + precision
     eta = whole @ state.mean - asked.prior_precision @ asked.prior_mean
@@ -197,13 +197,13 @@ def local_round(gate: LocalGate, steps: int, asked: Local, before: bytes | None)
     return factor, _saved(state, settings)
 
 
-def _noise_of_eta(state: stable.State, whole: Array) -> Array:
+def _noise_of_eta(state: sep_newton.State, whole: Array) -> Array:
     """Covariance that noise gives to the mean part of the factor: that of the mean, taken through q."""
-    spread = whole @ stable.noise_covariance(state) @ whole
+    spread = whole @ sep_newton.noise_covariance(state) @ whole
     return (spread + spread.T) / 2
 
 
-def _saved(state: stable.State, settings: stable.Settings) -> bytes:
+def _saved(state: sep_newton.State, settings: sep_newton.Settings) -> bytes:
     d = len(state.mean)
     seen = state.seen
     arrays = (
@@ -219,7 +219,7 @@ def _saved(state: stable.State, settings: stable.Settings) -> bytes:
     return encode((state.step, *arrays))
 
 
-def _loaded(content: bytes, settings: stable.Settings) -> stable.State:
+def _loaded(content: bytes, settings: sep_newton.Settings) -> sep_newton.State:
     """State of the round before, its mean parts counted with the cavity of now."""
     step, geometry, precision, blur, at, gradient, weight, mean, prior = decode(content)
     d = len(mean)
@@ -227,8 +227,8 @@ def _loaded(content: bytes, settings: stable.Settings) -> stable.State:
     for point, slope, sharpness in zip(at, gradient, weight, strict=True):
         own = slope - prior @ (mean - point)  # of the likelihood alone
         now = own + settings.prior_precision @ (settings.prior_mean - point)
-        seen.append(stable.Seen(point, now, sharpness))
-    return stable.State(
+        seen.append(sep_newton.Seen(point, now, sharpness))
+    return sep_newton.State(
         mean=settings.prior_mean,
         geometry=geometry,
         precision=precision,

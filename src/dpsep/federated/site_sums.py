@@ -4,8 +4,9 @@ r"""The sums of a site: its table as the gate reads it, clipped and added on the
 contributions clipped and rounded by `dpsep.privacy.gate.Reader`, and then, instead of all of the noise, the
 noise that the site's mode asks of it, a rounded Gaussian of exact law (`dpsep.privacy.noise`), or none where
 the server is trusted with exact sums. Coins and noise are drawn afresh for every answer; the caller keeps the
-answer and never asks twice. Public values must have the shapes of the table (`dpsep.federated.shapes`): that
-is checked before a coin is drawn. The proof is in docs/proofs/federated.md.
+answer and never asks twice. Public values must have the shapes of the table
+(`dpsep.federated.public_value_checks`): that is checked before a coin is drawn. The proof is in
+docs/proofs/federated.md.
 """
 
 from collections.abc import Sequence
@@ -16,13 +17,13 @@ from numpy.typing import NDArray
 
 from dpsep.federated import packing
 from dpsep.federated.distributed import check_deviation
-from dpsep.federated.shapes import check_contribution, check_public
+from dpsep.federated.public_value_checks import check_contribution, check_public
 from dpsep.federated.wire import Terms, Work
 from dpsep.privacy.gate import Reader, capacity_for, check_blocks, is_sampled
 from dpsep.privacy.grid import Block
 from dpsep.privacy.mechanism import Mechanism
 from dpsep.privacy.noise import WordStream, rounded_gaussian
-from dpsep.privacy.rows import Part, Records
+from dpsep.privacy.record_sources import Part, Records
 
 _BLOCK_KINDS = ("flat", "outer", "count")
 
@@ -54,7 +55,7 @@ class Table:
             if classes is not None and not coded:
                 raise ValueError("a target that is read as it goes must be coded beforehand.")
         elif not coded:
-            from dpsep.estimators.structure import numbers, signs
+            from dpsep.estimators.input_checks import numbers, signs
 
             target = numbers(target) if classes is None else signs(target, np.asarray(classes))
         if features.shape != shape or target.shape != shape[:1]:

@@ -30,7 +30,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsep.inference.summed import Summed
+from dpsep.inference.gate_protocol import Summed
 from dpsep.models.glm import Columns
 from dpsep.models.network_gradients import GradientPublic
 from dpsep.privacy.grid import Block

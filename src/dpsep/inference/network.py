@@ -41,8 +41,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from dpsep.families import Gamma
+from dpsep.inference.gate_protocol import Summed
 from dpsep.inference.network_state import Result, Settings, Shape, State
-from dpsep.inference.summed import Summed
 from dpsep.models.network_factors import (
     Basis,
     NetworkPublic,

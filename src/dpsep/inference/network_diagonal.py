@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 
 from dpsep.families import DiagonalGaussian, Gamma
 from dpsep.inference import compiled
-from dpsep.inference.summed import Summed
+from dpsep.inference.gate_protocol import Summed
 from dpsep.models.glm import Columns
 from dpsep.models.network_diagonal import DiagonalFactors, DiagonalPublic
 from dpsep.models.network_model import Network, NetworkRegression

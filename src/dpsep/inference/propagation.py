@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsep.inference import components
-from dpsep.inference.components import Settings, State
+from dpsep.inference import mixture_update
+from dpsep.inference.mixture_update import Settings, State
 from dpsep.inference.threads import one_thread
 from dpsep.models.glm import Columns
 from dpsep.privacy.grid import Block
@@ -91,14 +91,16 @@ class _World:
         same = Columns(-unbounded, unbounded, np.zeros(dimension), np.ones(dimension))  # pyright: ignore
         self.settings = settings._replace(columns=same)
         self.share = made / records
-        weights = components.weights_of(settings, state)
+        weights = mixture_update.weights_of(settings, state)
         counts = made * weights
         self.state = state._replace(counts=counts, missing=state.missing * self.share, step=1)
         generator = np.random.default_rng(20220102)
         labels = generator.choice(len(weights), made, p=weights)
         normal = generator.standard_normal((made, dimension))
         self.gate = OpenGate((state.mean[labels] + state.deviation[labels] * normal,), blocks, contribution)
-        self.released = self.gate.release(components.public_of(self.settings, self.at(self.vector()), made))
+        self.released = self.gate.release(
+            mixture_update.public_of(self.settings, self.at(self.vector()), made)
+        )
 
     def vector(self) -> Array:
         """The state as one vector of unknown numbers."""
@@ -128,14 +130,14 @@ class _World:
             used += count
         if self.settings.weights is None:
             counts = vector[used:]
-        precision = components.precision_of(
+        precision = mixture_update.precision_of(
             self.settings, counts, state.missing, deviation, self.gate.records
         )
         return state._replace(mean=mean, deviation=deviation, counts=counts, precision=precision)
 
     def update(self, state: State, released: dict[str, Array], gain: float) -> Array:
         """The vector after one update."""
-        return self.flat(components.update(self.gate, self.settings, state, released, gain))
+        return self.flat(mixture_update.update(self.gate, self.settings, state, released, gain))
 
 
 def _recursion(world: _World, start: Array, deviations: dict[str, float], scale: float, steps: int) -> Array:
@@ -143,7 +145,7 @@ def _recursion(world: _World, start: Array, deviations: dict[str, float], scale:
     answer, noise = _answers(world), _noise(world, deviations, scale)
     covariance = _start(world, start)
     for number in range(1, steps + 1):
-        gain = 1.0 / (number + components.START_WEIGHT)
+        gain = 1.0 / (number + mixture_update.START_WEIGHT)
         carried = np.eye(len(answer)) + gain * answer
         covariance = carried @ covariance @ carried.T + gain**2 * noise
     return (covariance + covariance.T) / 2
@@ -167,7 +169,7 @@ def _answers(world: _World) -> Array:
             vector = base.copy()
             vector[place] += sign * step
             state = world.at(vector)
-            public = components.public_of(world.settings, state, world.gate.records)
+            public = mixture_update.public_of(world.settings, state, world.gate.records)
             moved.append(world.update(state, world.gate.release(public), gain))
         columns.append((moved[0] - moved[1]) / (2 * step))
     return (np.stack(columns, axis=1) - np.eye(len(base))) / gain

@@ -24,7 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsep.models.components import Variances
+from dpsep.models.mixture_factors import Variances
 from dpsep.privacy.grid import Block
 
 Array = NDArray[np.float64]

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsep.models.glm import Columns
-from dpsep.models.linked import View
+from dpsep.models.multi_predictor import View
 from dpsep.models.quadrature import Rule
 from dpsep.models.sites import Factors
 

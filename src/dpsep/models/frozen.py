@@ -21,7 +21,7 @@ import numpy as np
 
 from dpsep.families import Gamma
 from dpsep.models.glm import Columns, Public
-from dpsep.models.linked import LinkedPublic, Units, unit_contribution
+from dpsep.models.multi_predictor import LinkedPublic, Units, unit_contribution
 
 ROWS = 128
 """Units that are computed side by side: second derivatives at all nodes of more would need gigabytes."""

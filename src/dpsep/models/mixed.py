@@ -35,7 +35,7 @@ from dpsep.families import small
 from dpsep.families.gaussian import LOG_2PI
 from dpsep.models.base import Likelihood
 from dpsep.models.glm import Columns, GLMContribution, LinearContribution, Public
-from dpsep.models.linked import View
+from dpsep.models.multi_predictor import View
 from dpsep.models.quadrature import Rule
 from dpsep.models.sites import Factors
 

@@ -30,9 +30,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpsep.privacy.accounting import AccountingRefused, Mechanism, Schedule, rdp_to_epsilon
-from dpsep.privacy.described import description_of, schedule_of
 from dpsep.privacy.pld import TOLERANCE
 from dpsep.privacy.sampling import FixedSizeSampling, PoissonSampling
+from dpsep.privacy.schedule_json import description_of, schedule_of
 
 __all__ = ["description_of", "epsilon_curve", "first", "over_releases", "schedule_of", "spent_so_far"]
 

@@ -62,7 +62,7 @@ from dpsep.privacy.mechanism import Mechanism
 from dpsep.privacy.noise import MAX_SD, MIN_SD, SecureStream, WordStream, float_gaussian, rounded_gaussian
 from dpsep.privacy.permit import NotCharged, Permit, authorise, describe
 from dpsep.privacy.reader import DeviceError, Reader, capacity_of, chunk_size, round_up
-from dpsep.privacy.rows import Part, Records
+from dpsep.privacy.record_sources import Part, Records
 from dpsep.privacy.sampling import FullBatch, RowNumbers
 
 __all__ = [

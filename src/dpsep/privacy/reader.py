@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from dpsep.privacy import hosts
 from dpsep.privacy.grid import MAX_ROWS, Block, Contribution, chunk_sums, coordinates_of, rows_on_grid
 from dpsep.privacy.isolation import Program, arrays_of, program_of
-from dpsep.privacy.rows import Ahead, Part, Records, Rows, fetch, in_memory, size_of
+from dpsep.privacy.record_sources import Ahead, Part, Records, Rows, fetch, in_memory, size_of
 from dpsep.privacy.sampling import RowNumbers
 
 CAPACITY = 2048

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from dpsep.privacy.gate import check_blocks, prove_release
 from dpsep.privacy.grid import Block, Contribution
 from dpsep.privacy.mechanism import Mechanism, Schedule
-from dpsep.privacy.rows import Records
+from dpsep.privacy.record_sources import Records
 
 
 class Rehearsed(Exception):
@@ -105,7 +105,7 @@ def rehearse(
 
 
 class _Rehearsal:
-    """A run before its charge; see `dpsep.estimators.charged.Run`."""
+    """A run before its charge; see `dpsep.estimators.charged_run.Run`."""
 
     def __init__(self, schedule: Schedule, shapes: Sequence[tuple[int, ...]], saved: Any) -> None:
         self.schedule, self.saved = schedule, saved

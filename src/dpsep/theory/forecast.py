@@ -1,8 +1,8 @@
 r"""What privacy will cost, before any record is read: widths, divergence and risk from public numbers.
 
 *Linear weights.* In coordinates whitened by the posterior without privacy, N(m, Lambda^-1), the private mean
-is m plus noise of standard deviation r in every direction (`dpsep.theory.weights.mean_noise`): the released
-mean parts have noise of known size, and the kept ones are averaged. Then
+is m plus noise of standard deviation r in every direction (`dpsep.theory.glm_defaults.mean_noise`): the
+released mean parts have noise of known size, and the kept ones are averaged. Then
 
     widening of intervals     w = f^-1/2 sqrt(1 + r^2),
     excess risk, nats/record  r^2 d / 2N      (a quadratic loss whose Hessian is Lambda / N),
@@ -42,8 +42,8 @@ from numpy.typing import NDArray
 
 from dpsep.privacy.grid import Block
 from dpsep.privacy.mechanism import Mechanism
+from dpsep.theory.glm_defaults import Plan, mean_noise, noise_error, precision_noise
 from dpsep.theory.mixtures import START_WEIGHT
-from dpsep.theory.weights import Plan, mean_noise, noise_error, precision_noise
 
 Array = NDArray[np.float64]
 Weights = Literal["linear", "logistic", "probit", "poisson"]
@@ -123,7 +123,7 @@ def weights_forecast(
     Examples
     --------
     >>> from dpsep.privacy.sampling import FullBatch
-    >>> from dpsep.theory.weights import weights_schedule
+    >>> from dpsep.theory.glm_defaults import weights_schedule
     >>> task = (20000, 11, 1.0, 1e-5, "zero-out", FullBatch())
     >>> schedule, chosen = weights_schedule(*task, scaled=False, spare=0.47)
     >>> round(weights_forecast("logistic", chosen, schedule.parts[-1], 11).widening, 2)

@@ -24,7 +24,7 @@ from dpsep.privacy.accounting import calibrate_schedule, gaussian_mu
 from dpsep.privacy.grid import Block
 from dpsep.privacy.mechanism import Mechanism, Relation, Schedule
 from dpsep.privacy.sampling import FullBatch, Sampling
-from dpsep.theory.weights import SCALING_SHARE
+from dpsep.theory.glm_defaults import SCALING_SHARE
 
 Variances = Literal["known", "spherical", "diag"]
 """Whether component variances are known, or how they are learned."""

@@ -32,7 +32,7 @@ from dpsep.privacy import scaling as private_scaling
 from dpsep.privacy.accounting import calibrate_schedule
 from dpsep.privacy.mechanism import Mechanism, Relation, Schedule
 from dpsep.privacy.sampling import FullBatch, PoissonSampling, Sampling
-from dpsep.theory.weights import SCALING_SHARE
+from dpsep.theory.glm_defaults import SCALING_SHARE
 
 MOMENT_SHARE = 0.15
 STANDARD_SHARE, STANDARD_STEPS = 0.1, 2

@@ -1,8 +1,8 @@
 r"""What does epsilon cost me, and how much data do I need? Answers from public quantities alone.
 
 `plan` takes a model, a shape and a budget (or a wanted error), and returns the settings that the estimators
-will fit by (`dpsep.theory.weights`, `mixtures`, `networks`: the same code), what they are expected to cost
-(`dpsep.theory.forecast`), the epsilon and the number of records that would do, and a curve over epsilon.
+will fit by (`dpsep.theory.glm_defaults`, `mixtures`, `networks`: the same code), what they are expected to
+cost (`dpsep.theory.forecast`), the epsilon and the number of records that would do, and a curve over epsilon.
 
 *Targets.* ``widening`` is the wanted width of intervals over that without privacy, ``excess_risk`` the wanted
 loss of log predictive density in nats a record. With a target, epsilon or the number of records may be left
@@ -20,6 +20,7 @@ from typing import Any, Literal
 from dpsep.privacy.mechanism import Relation
 from dpsep.privacy.shown import up
 from dpsep.theory.forecast import ROUGH, Forecast
+from dpsep.theory.glm_defaults import WEAK
 from dpsep.theory.request import MOST_BUDGET, MOST_RECORDS, Model, Request, check_request, number_within
 from dpsep.theory.runs import (
     FEWEST_A_WEIGHT,
@@ -34,7 +35,6 @@ from dpsep.theory.runs import (
     run,
     try_forecast,
 )
-from dpsep.theory.weights import WEAK
 
 Verdict = Literal["nearly free", "good", "costly", "weak", "impossible", "not forecast"]
 """What to expect of a fit."""

@@ -1,8 +1,9 @@
 r"""Fits as they would be: settings and forecast of a request, and the least budget or table that will do.
 
-The settings come from the modules that the estimators take them from (`dpsep.theory.weights`, `mixtures`,
-`networks`). Forecasts need not be monotone in epsilon or in N, because clips widen as noise allows it: a
-search answers with the least value, on a grid and then between its points, from which on a target is met.
+The settings come from the modules that the estimators take them from (`dpsep.theory.glm_defaults`,
+`mixtures`, `networks`). Forecasts need not be monotone in epsilon or in N, because clips widen as noise
+allows it: a search answers with the least value, on a grid and then between its points, from which on a
+target is met.
 
 **Privacy.** Public numbers in, public numbers out.
 """
@@ -18,9 +19,16 @@ from dpsep.privacy.mechanism import Schedule
 from dpsep.privacy.sampling import FullBatch, PoissonSampling, Sampling
 from dpsep.theory import networks
 from dpsep.theory.forecast import Forecast, mixture_forecast, weights_forecast
+from dpsep.theory.glm_defaults import (
+    COUNT_REACH,
+    PROBIT_SPARE,
+    REACH,
+    SPARE,
+    weights_blocks,
+    weights_schedule,
+)
 from dpsep.theory.mixtures import STEPS, mean_margin, mixture_blocks, mixture_schedule
 from dpsep.theory.request import MOST_RECORDS, Request
-from dpsep.theory.weights import COUNT_REACH, PROBIT_SPARE, REACH, SPARE, weights_blocks, weights_schedule
 
 Met = Callable[[Forecast], bool]
 """Whether a forecast meets a target."""

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from dpsep.cli import app
+from dpsep.cli.commands import app
 from dpsep.report.page import write_report
 
 from ..page.runs import run_folder

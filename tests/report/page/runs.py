@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 from typer.testing import CliRunner
 
-from dpsep.cli import app
+from dpsep.cli.commands import app
 from dpsep.estimators import store
 
 BOUNDS = ("--bounds", "a=-1:1", "--bounds", "b=-1:1")

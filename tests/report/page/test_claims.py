@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from dpsep.cli import app
+from dpsep.cli.commands import app
 from dpsep.privacy.ledger import Ledger
 from dpsep.report.page import render
 

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-from dpsep.cli import app
+from dpsep.cli.commands import app
 from dpsep.report.page import render
 
 from .checks import Page, check_page

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from dpsep import LinearRegression, LogisticRegression
-from dpsep.cli import app
+from dpsep.cli.commands import app
 from dpsep.estimators.columns import several, single
 from dpsep.estimators.posterior import to_original
 from dpsep.estimators.store import save

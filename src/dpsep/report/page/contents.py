@@ -1,7 +1,7 @@
 """What a run's folder says, each part as a value or as the sentence why it is not there.
 
 Nothing here trusts the folder: every part is read apart from the others, and one that is not as a fit writes
-it is `Absent`. Values are unpacked by the closed lists of `dpsep.estimators.packed`; no code is run.
+it is `Absent`. Values are unpacked by the closed lists of `dpsep.estimators.json_values`; no code is run.
 """
 
 import csv
@@ -15,7 +15,7 @@ import numpy as np
 
 from dpsep.data import Schema, SchemaError
 from dpsep.estimators import store
-from dpsep.estimators.packed import unpack
+from dpsep.estimators.json_values import unpack
 from dpsep.report.page.files import Absent, File, read_folder, read_json
 
 __all__ = ["KIND_WORDS", "Run", "Value", "kind_of", "learned", "parameters", "read_run"]

@@ -1,0 +1,5 @@
+"""``python -m dpsep.cli``."""
+
+from dpsep.cli.commands import main
+
+main()

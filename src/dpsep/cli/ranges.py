@@ -1,0 +1,172 @@
+r"""Kinds and bounds of a table's columns for a draft, found privately.
+
+Of a CSV file the first release counts, a column, the cells that are numbers: a column where they stand out is
+one. Then each column's range is found by three histograms (`dpsep.privacy.scaling`), for itself, so that a
+missing cell of one column does not silence its record in the others.
+
+**Privacy.** *Relation:* the ledger's, or zero-out. *Sensitivity:* a record adds one count in each of c
+columns to the first release, norm sqrt(c), and one count to each later one. *Event:* full batch, one release
+with a tenth of the budget and three for each column with the rest, all charged at once and before a cell is
+counted; ranges of columns that turn out to be text are not released, though charged. *Public:* the names and
+number of columns, declared types, and the number of records. The proof is in docs/proofs/schema-draft.md.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsep.cli.errors import CallError
+from dpsep.cli.ledger import open_ledger, shown
+from dpsep.cli.screen import progress, remark
+from dpsep.cli.units import check_ledger
+from dpsep.data import Column, Schema, encode
+from dpsep.data.files import Source
+from dpsep.data.frames import as_frame
+from dpsep.data.later import open_later
+from dpsep.data.table import settled_format
+from dpsep.privacy import scaling
+from dpsep.privacy.accounting import calibrate_schedule
+from dpsep.privacy.gate import Gate, Permit, Records, authorise
+from dpsep.privacy.grid import Block, Contribution
+from dpsep.privacy.ledger import Ledger
+from dpsep.privacy.mechanism import Mechanism, Schedule
+from dpsep.privacy.sampling import FullBatch
+from dpsep.privacy.shown import up
+
+__all__ = ["find_ranges"]
+
+KIND_SHARE = 0.1
+"""Share of the budget for telling numbers from text."""
+LEAST_SHARE = 0.1
+"""A column is of numbers if at least this share of its cells are, and more than noise could make of none."""
+
+
+@dataclass(frozen=True)
+class _NumberCounts:
+    """Of each cell whether it is a number."""
+
+    bins: int = 2
+
+    def __call__(self, public: object, chunk: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        """Return bin numbers, one row a record: 1 for a number."""
+        del public
+        return (jnp.isfinite(chunk[0]).astype(chunk[0].dtype),)
+
+
+def find_ranges(
+    source: Source,
+    format: str | None,
+    types: Mapping[str, Any],
+    epsilon: float,
+    delta: float,
+    ledger_path: str | None,
+    wait: float,
+) -> tuple[str, dict[str, dict[str, Any]]]:
+    """Charge, and find what columns are numbers and where they lie.
+
+    Returns
+    -------
+    Comment lines for the draft's head, and what is known of each column.
+    """
+    if not (0 < epsilon < math.inf and 0 < delta < 1):
+        raise CallError(
+            f"--epsilon must be a positive number and --delta between 0 and 1, not {epsilon} and {delta}."
+        )
+    untyped = all(kind is None for kind in types.values())
+    names = [name for name, kind in types.items() if kind is None or kind.is_numeric()]
+    if not names:
+        raise CallError(
+            "the table has no column of numbers, so there are no bounds to find; leave --epsilon out."
+        )
+    ledger = None if ledger_path is None else open_ledger(ledger_path, wait)
+    check_ledger(ledger, "record")
+    if ledger is None:
+        remark("No --ledger: nothing adds this draft to fits of the same data; that is left to you.")
+    schema = Schema(tuple(Column(name, "number") for name in names))
+    table = open_later(source, settled_format(source, format), schema)
+    schedule = _schedule(len(names), len(table), epsilon, delta, ledger, untyped=untyped)
+    permit = authorise(ledger, schedule, delta, purpose="draft of a schema")
+    try:
+        frame = as_frame(table.read(slice(None), names))
+        # One column at a time, so that a record's missing cells silence it in their own columns only.
+        cells = [encode(frame, Schema((Column(name, "number"),)))[0][:, 0] for name in names]
+        with progress("finding ranges") as report:
+            found = _release(names, cells, schedule, permit, report, untyped=untyped)
+    except BaseException:
+        if ledger is not None:
+            ledger.finish(permit.run, "failed")
+        raise
+    if ledger is not None:
+        ledger.finish(permit.run, "finished")
+    spent = f"epsilon {up(permit.epsilon)}, delta {up(delta)}, {schedule.relation}"
+    charged = "charged to no ledger"
+    if ledger_path is not None:
+        charged = f"charged to {shown(ledger_path)} as run {permit.run[:12]}"
+    remark(f"Found bounds privately ({spent}); {charged}.")
+    head = f"# Kinds and bounds below were found privately ({spent};\n# {charged}); they may be published.\n"
+    return head if untyped else head.replace("Kinds and bounds", "Bounds"), found
+
+
+def _schedule(
+    columns: int, records: int, epsilon: float, delta: float, ledger: Ledger | None, *, untyped: bool
+) -> Schedule:
+    """Everything that will be released: the kinds (of a file without types), and three times each range."""
+    relation = "replace-one" if ledger is not None and ledger.relation == "replace-one" else "zero-out"
+    share = KIND_SHARE if untyped else 0.0
+    sigma = math.sqrt(columns * scaling.RELEASES / (1.0 - share))
+    parts = [Mechanism(FullBatch(), relation, scaling.RELEASES, sigma, records)] * columns
+    if untyped:
+        parts.insert(0, Mechanism(FullBatch(), relation, 1, 1.0 / math.sqrt(share), records))
+    return calibrate_schedule(epsilon, delta, parts)
+
+
+def _release(
+    names: list[str],
+    cells: list[NDArray[np.float64]],
+    schedule: Schedule,
+    permit: Permit,
+    report: Any,
+    *,
+    untyped: bool,
+) -> dict[str, dict[str, Any]]:
+    numeric = [True] * len(names)
+    if untyped:
+        block = Block("counts", len(names), math.sqrt(len(names)), kind="count", bins=2)
+        gate = Gate((np.stack(cells, axis=1),), schedule.parts[0], [block], _NumberCounts(), permit)
+        share = gate.release(None)["counts"][:, 1] / gate.records
+        level = max(LEAST_SHARE, 4.0 * gate.deviations["counts"] / gate.records)
+        numeric = [bool(one > level) for one in share]
+    found: dict[str, dict[str, Any]] = {}
+
+    def opened(records: Records, blocks: list[Block], contribution: Contribution) -> Gate:
+        return Gate(records, schedule.parts[-1], blocks, contribution, permit)
+
+    for place, (name, column) in enumerate(zip(names, cells, strict=True)):
+        if numeric[place]:
+            ranges = scaling.estimate((column,), schedule.parts[-1], opened)
+            bounds = [_outward(float(ranges.low[0]), -1), _outward(float(ranges.high[0]), 1)]
+            found[name] = {"kind": "number", "bounds": bounds}
+        else:
+            found[name] = {"kind": "category"}
+        report(place + 1, len(names))
+    return found
+
+
+def _outward(value: float, sign: int) -> float:
+    """Round to three digits, away from the range's middle.
+
+    Examples
+    --------
+    >>> _outward(-1.2341, -1), _outward(1234.1, 1), _outward(0.0, 1)
+    (-1.24, 1240.0, 0.0)
+    """
+    if value == 0:
+        return 0.0
+    unit = 10.0 ** (math.floor(math.log10(abs(value))) - 2)
+    return float(f"{math.ceil(sign * value / unit) * sign * unit:.3g}")

@@ -1,0 +1,150 @@
+"""How well each row is predicted: log predictive density, squared error, within the interval, right label.
+
+What calibration is made of stands beside it: of numbers and counts the PIT value (the predictive probability
+of a target up to this one) and the residual in predictive standard deviations, of labels the predicted
+probability. A count jumps over a range of probabilities. Its PIT value is a point of that range, placed by a
+number that belongs to the row's number: the randomised PIT of Czado, Gneiting and Held (2009), in which the
+middle of the range would not do (its values are not uniform where the model is right).
+
+**Privacy.** Row i of the scores depends on record i, on the number i and on the released posterior only, bit
+for bit: nothing is chosen by looking at all rows (a quadrature rule, a type), and a row that cannot be scored
+is NaN and no error. Scores are therefore what a contribution to a release may be; alone they are not private.
+The proof is in docs/proofs/metrics.md.
+"""
+
+from typing import Any
+
+import jax
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from dpsep.cli.predict import has_counts, predictions
+from dpsep.data.table import quiet
+from dpsep.estimators.base import LinearWeights
+from dpsep.estimators.glm import LinearRegression
+from dpsep.estimators.mixed_base import MixedEstimator
+from dpsep.estimators.mixture import GaussianMixture
+from dpsep.estimators.outcomes import counts_below
+from dpsep.estimators.store import Estimator
+
+__all__ = ["row_scores"]
+
+Array = NDArray[np.float64]
+PIECE = 4096
+"""Rows that are integrated at a time: a public constant that bounds memory."""
+
+
+def row_scores(
+    estimator: Estimator, features: pl.DataFrame, target: Any, groups: NDArray[Any] | None = None
+) -> dict[str, Array]:
+    """Score each row.
+
+    Parameters
+    ----------
+    estimator
+        Fitted.
+    features
+        Encoded columns, a row of NaN where a record cannot be used.
+    target
+        Numbers with NaN, or labels with an empty text, where there is none; None of a mixture.
+    groups
+        Of a mixed model: the group of each row; None where every row is of a new group.
+
+    Returns
+    -------
+    ``log_density`` and, of numbers and counts, ``squared_error``, ``covered``, ``pit`` and ``residual``; of
+    labels ``correct``, ``probability`` (predicted, of the second label) and ``second`` (is it that one).
+    """
+    matrix = features.to_numpy()
+    usable: NDArray[np.bool_] = np.asarray(np.isfinite(matrix).all(axis=1))
+    if target is not None:
+        usable &= _has_target(estimator, target)
+    # What cannot be scored is scored as a row of zeros and then taken out: its shape stays, no error tells.
+    rows = pl.DataFrame(np.where(usable[:, None], matrix, 0.0), schema=features.columns)
+    # Debugging switches of JAX would turn a cell that overflows into an error.
+    with quiet(), np.errstate(all="ignore"), jax.debug_nans(False), jax.debug_infs(False):
+        if isinstance(estimator, GaussianMixture):
+            scores = {"log_density": np.asarray(estimator.score_samples(rows))}
+        elif hasattr(estimator, "predict_proba"):
+            first, second = _labels(estimator)
+            label = _in_place(target, usable, first)
+            density = _log_density(estimator, rows, label, groups)
+            scores = {
+                "log_density": density,
+                "correct": (density > np.log(0.5)).astype(np.float64),
+                "probability": np.where(label == second, np.exp(density), -np.expm1(density)),
+                "second": (label == second).astype(np.float64),
+            }
+        else:
+            truth = _in_place(target, usable, 0.0)
+            found = {
+                name: np.asarray(column) for name, column in predictions(estimator, rows, groups).items()
+            }
+            scores = {
+                "log_density": _log_density(estimator, rows, truth, groups),
+                "squared_error": (found["mean"] - truth) ** 2,
+                "covered": ((found["low"] <= truth) & (truth <= found["high"])).astype(np.float64),
+                "pit": _pit(estimator, rows, truth, groups),
+                # A mean beyond what a double holds is one that the target lies below.
+                "residual": (truth - _finite(found["mean"])) / _finite(found["sd"]),
+            }
+    return {name: np.where(usable, values, np.nan) for name, values in scores.items()}
+
+
+def _in_place(target: Any, usable: NDArray[np.bool_], other: Any) -> NDArray[Any]:
+    """Put a constant in the place of targets that cannot be used."""
+    return np.where(usable, np.asarray(target), np.asarray(other))
+
+
+def _labels(estimator: Any) -> NDArray[Any]:
+    return np.asarray(estimator.classes_)
+
+
+def _has_target(estimator: Any, target: Any) -> NDArray[np.bool_]:
+    if hasattr(estimator, "predict_proba"):
+        return np.isin(np.asarray(target), _labels(estimator))
+    there = np.isfinite(target)
+    return there & (np.asarray(target) >= 0) if has_counts(estimator) else there
+
+
+def _log_density(
+    estimator: Any, rows: pl.DataFrame, target: NDArray[Any], groups: NDArray[Any] | None
+) -> Array:
+    """Log predictive density of each row, by one quadrature rule for all.
+
+    The estimators' own method takes a faster rule where every row's variance allows it, so that one row
+    would decide how the others are computed.
+    """
+    by_group = {"groups": groups} if isinstance(estimator, MixedEstimator) else {}
+    linear = isinstance(estimator, LinearRegression) or getattr(estimator, "family", None) == "linear"
+    if linear or not isinstance(estimator, LinearWeights | MixedEstimator):
+        return np.asarray(estimator.log_predictive_density(rows, target, **by_group))
+    mean, variance = estimator._predictor(rows, **by_group)
+    with jax.enable_x64(True):
+        coded = estimator._target(target)
+        return np.asarray(estimator._likelihood(narrow=False).log_predictive(mean, variance, coded))
+
+
+def _pit(estimator: Any, rows: pl.DataFrame, target: Array, groups: NDArray[Any] | None) -> Array:
+    """PIT value of each row; a count's lies where the number of its row puts it, between below and up to."""
+    by_group = {"groups": groups} if isinstance(estimator, MixedEstimator) else {}
+    mean, variance = estimator._predictor(rows, **by_group)
+    truth = estimator._target(target)
+    # Element i is the same for any number of rows: it belongs to the number i and to no record.
+    point = np.random.default_rng(0).uniform(size=len(truth))
+    found = []
+    for start in range(0, len(truth), PIECE):
+        part = slice(start, start + PIECE)
+        if has_counts(estimator):
+            below = counts_below(mean[part], variance[part], np.ceil(truth[part]) - 1.0)
+            upto = counts_below(mean[part], variance[part], np.floor(truth[part]))
+            found.append(below + point[part] * (upto - below))
+        else:
+            found.append(estimator._normal_below(mean[part], variance[part], truth[part]))
+    return np.concatenate([np.empty(0), *found])
+
+
+def _finite(values: Array) -> Array:
+    """Put the largest double in the place of an infinity."""
+    return np.nan_to_num(values, nan=np.nan)

@@ -1,1 +1,0 @@
-"""What the commands do, one file a command; `dpsep.cli` holds their options and nothing else."""
