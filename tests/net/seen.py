@@ -1,6 +1,6 @@
 """What seeded fits release, return, charge and write, in few numbers.
 
-`FITS` are the combinations of `dpsep.audit.matrix` in which every pair of options occurs, `OPEN` fits without
+`FITS` are the combinations of `dpsep_lab.matrix` in which every pair of options occurs, `OPEN` fits without
 privacy by every method, `FEDERATED` fits over sites, `FOLDERS` what commands write. Each gives a document of
 JSON: texts and integers as digests, arrays by their size, norm and first numbers. Integers before noise are
 the sharpest part: each step's depend on all releases before it, and rounding to the grid makes them the same
@@ -22,12 +22,12 @@ import polars as pl
 from typer.testing import CliRunner
 
 import dpsep
-from dpsep import cli
-from dpsep.audit.matrix import GROUPS, _table, covering, kinds
 from dpsep.audit.replay import Trace, arrays_of, record
+from dpsep.cli.commands import app
 from dpsep.federated import Federation, InProcess, Site, fit
 from dpsep.privacy.ledger import Ledger
 from dpsep.privacy.noise import SeededStream
+from dpsep_lab.matrix import GROUPS, _table, covering, kinds
 
 Document = dict[str, Any]
 FIRST = 6
@@ -274,7 +274,7 @@ def folder_of(name: str, folder: Path) -> Document:
             ("predict", run, folder / "new.csv", "--out", folder / "out.csv"),
             ("report", run),
         ):
-            done = CliRunner().invoke(cli.app, [str(part) for part in command])
+            done = CliRunner().invoke(app, [str(part) for part in command])
             said.append([done.exit_code, *(plain(done.output, folder).splitlines()[-3:])])
     files = {
         str(path.relative_to(folder)): _words(plain(path.read_text("utf-8"), folder))
