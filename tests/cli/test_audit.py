@@ -73,22 +73,6 @@ def test_a_model_of_ones_own_is_attacked_and_a_leak_beside_the_gate_is_found(
     assert "beside the releases" in text
 
 
-def test_rows_of_controls_and_options_are_shown_and_judged(capsys: pytest.CaptureFixture[str]) -> None:
-    from dpsep.audit.work import combination, control
-    from dpsep.cli.audit import _show, _verdict
-
-    kept = combination("probit", {"bounds": (-1, 1), "relation": "replace-one"})
-    assert kept["outcome"] == "kept"
-    _show([kept, kept | {"outcome": "caught", "caught": True, "evidence": "a leak"}])
-    assert "CAUGHT probit: bounds=(-1, 1), relation=replace-one: a leak" in capsys.readouterr().out
-
-    row = control("standardised outside")
-    _show([row])
-    assert _verdict([row]) == 0
-    assert _verdict([row | {"caught": False}]) == 1
-    assert _verdict([row | {"false_alarm": "something"}]) == 1
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -1,6 +1,5 @@
 import math
 from datetime import date
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -10,15 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpsep.data.frames import TableError
-from dpsep.data.schema import ADULT_SCHEMA, Column, Schema, SchemaError, encode, encode_target, encoded_bounds
-from dpsep_lab.data.registry import load_adult
+from dpsep.data.schema import Column, Schema, SchemaError, encode, encode_target, encoded_bounds
 
 AGE = Column("age", "number", (0, 120))
 SEX = Column("sex", "category", categories=("F", "M"))
 HAIR = Column("hair", "category", categories=("brown", "fair", "red", "?"))
 SCHEMA = Schema((AGE, SEX, HAIR))
 
-SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data"
 
 ages = st.one_of(
     st.none(), st.integers(-200, 200).map(str), st.sampled_from(["", "old", "nan", "inf", " 7 ", "1e3"])
@@ -296,21 +293,6 @@ def test_a_numeric_target_is_parsed_and_a_missing_target_is_an_error():
     np.testing.assert_array_equal(encode_target({"age": ["3", "x"], "sex": ["F", "F"]}, schema), [3, np.nan])
     with pytest.raises(SchemaError, match="has no target"):
         encode_target({"age": [1]}, Schema((AGE,)))
-
-
-@pytest.mark.skipif(not SHARED.is_dir(), reason=f"the data folder {SHARED} is not there")
-@pytest.mark.parametrize(("part", "above"), [("train", 7841), ("test", 3846)])
-def test_adults_schema_declares_every_value_of_adult(monkeypatch, part, above):
-    monkeypatch.setenv("DPSEP_DATA", str(SHARED))
-    table = load_adult(part)
-    X, names = encode(table, ADULT_SCHEMA)
-    lower, upper = encoded_bounds(ADULT_SCHEMA)
-    assert X.shape == (table.height, 84)
-    assert (lower <= X).all()
-    assert (upper >= X).all()
-    assert X[:, names.index("sex=Male")].sum() == (table["sex"] == "Male").sum()
-    assert encode_target(table, ADULT_SCHEMA).sum() == above  # UCI's counts of ">50K"
-    assert encode(table, ADULT_SCHEMA.drop("native-country"))[0].shape == (table.height, 43)
 
 
 RULES = Schema(

@@ -391,20 +391,20 @@ def test_an_error_after_a_release_is_the_answer_of_the_round(
 ) -> None:
     """Else a server asks until the noise has the right sign, and pays for one release."""
     server, made = Server(tmp_path), count_draws(monkeypatch)
-    real = site_local.stable.update
+    real = site_local.sep_newton.update
 
     def failing(*arguments: Any) -> Any:
         if killed:
             raise Killed
         raise np.linalg.LinAlgError("depends on the noise")
 
-    monkeypatch.setattr(site_local.stable, "update", failing)
+    monkeypatch.setattr(site_local.sep_newton, "update", failing)
     if killed:
         with pytest.raises(Killed):
             server.local()
     else:
         assert server.local().code == wire.FAULT
-    monkeypatch.setattr(site_local.stable, "update", real)
+    monkeypatch.setattr(site_local.sep_newton, "update", real)
     server.site = server.make()  # another process
     # Another cavity gets nothing; the same one what follows from the same release, or the same refusal.
     assert server.local(mean=np.ones(1)).code == wire.CHANGED

@@ -191,14 +191,11 @@ def calls() -> dict[str, Call]:
         "data.encoded_bounds": Call(
             data.encoded_bounds, {"schema": schema, "drop_first": True}, ("drop_first",), ("drop_first",)
         ),
-        "data.load_adult": Call(data.load_adult, {"part": "none"}, ("part",)),
-        "data.load_uci": Call(data.load_uci, {"name": "none"}, ("name",)),
         "data.scan": Call(
             data.scan,
             {"source": x, "memory": 2**20, "names": None, "format": None},
             ("source", "memory", "names", "format"),
         ),
-        "data.splits": Call(data.splits, {"name": "none"}, ("name",)),
         "data.read_structure": Call(read_structure, {"source": None, "format": "csv"}, ("source", "format")),
         "data.read_table": Call(
             read_table, {"source": None, "format": "csv", "columns": None}, ("source", "format", "columns")

@@ -80,8 +80,11 @@ def test_a_tutorial_runs_from_top_to_bottom_without_data_or_network(
     [
         ("```python\n1 / 0\n```\n", ZeroDivisionError),
         ("```bash\nfalse\necho on\n```\n", AssertionError),
-        ("```python\nfrom dpsep.data import load_adult\n\nload_adult()\n```\n", DataError),
-        ("```bash\npython -c 'from dpsep.data import load_uci; load_uci(\"power\")'\n```\n", AssertionError),
+        ("```python\nfrom dpsep_lab.data import load_adult\n\nload_adult()\n```\n", DataError),
+        (
+            "```bash\npython -c 'from dpsep_lab.data import load_uci; load_uci(\"power\")'\n```\n",
+            AssertionError,
+        ),
     ],
 )
 def test_a_cell_that_fails_or_reads_a_data_set_that_is_not_installed_is_seen(

@@ -4,7 +4,9 @@ import pytest
 
 from dpsep.audit.targets import targets
 from dpsep.audit.work import ATTACKS, run_all
+from dpsep.cli.audit import _show, _verdict
 from dpsep.privacy import gate, grid
+from dpsep_lab import controls, matrix
 from dpsep_lab.controls import CONTROLS, run_control
 
 
@@ -29,3 +31,16 @@ def test_the_default_audit_attacks_a_model_that_mixes_records_and_finds_it_refus
     assert "refused before anything was charged" in work[0]["evidence"]
     assert "mixing" in ATTACKS
     assert "own" in targets()
+
+
+def test_rows_of_controls_and_options_are_shown_and_judged(capsys: pytest.CaptureFixture[str]) -> None:
+    kept = matrix.row_of("probit", {"bounds": (-1, 1), "relation": "replace-one"})
+    assert kept["outcome"] == "kept"
+    _show([kept, kept | {"outcome": "caught", "caught": True, "evidence": "a leak"}])
+    assert "CAUGHT probit: bounds=(-1, 1), relation=replace-one: a leak" in capsys.readouterr().out
+
+    row = controls.row_of("standardised outside")
+    _show([row])
+    assert _verdict([row]) == 0
+    assert _verdict([row | {"caught": False}]) == 1
+    assert _verdict([row | {"false_alarm": "something"}]) == 1

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 from rich.progress import Progress
 
-from dpsep.data import fetch
+from dpsep_lab.data import fetch
 from dpsep_lab.data.fetch import DataError, locate
 
 KEY = "uci/wine/data.txt"

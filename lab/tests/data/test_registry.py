@@ -5,8 +5,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from dpsep.data import registry
-from dpsep_lab.data.registry import UCI_NAMES, DataError, load_adult, load_uci, splits
+from dpsep.data import encode, encode_target, encoded_bounds
+from dpsep_lab.data import registry
+from dpsep_lab.data.registry import ADULT_SCHEMA, UCI_NAMES, DataError, load_adult, load_uci, splits
 
 SHARED = Path(__file__).resolve().parents[3].parent / "shared" / "data"
 with_shared = pytest.mark.skipif(not SHARED.is_dir(), reason=f"the data folder {SHARED} is not there")
@@ -162,3 +163,18 @@ def test_a_file_that_is_not_the_set_is_refused(monkeypatch, tmp_path, text):
 
 def test_the_names_are_the_papers():
     assert UCI_NAMES == ("naval", "kin8nm", "power", "wine", "protein", "year")
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason=f"the data folder {SHARED} is not there")
+@pytest.mark.parametrize(("part", "above"), [("train", 7841), ("test", 3846)])
+def test_adults_schema_declares_every_value_of_adult(monkeypatch, part, above):
+    monkeypatch.setenv("DPSEP_DATA", str(SHARED))
+    table = load_adult(part)
+    X, names = encode(table, ADULT_SCHEMA)
+    lower, upper = encoded_bounds(ADULT_SCHEMA)
+    assert X.shape == (table.height, 84)
+    assert (lower <= X).all()
+    assert (upper >= X).all()
+    assert X[:, names.index("sex=Male")].sum() == (table["sex"] == "Male").sum()
+    assert encode_target(table, ADULT_SCHEMA).sum() == above  # UCI's counts of ">50K"
+    assert encode(table, ADULT_SCHEMA.drop("native-country"))[0].shape == (table.height, 43)

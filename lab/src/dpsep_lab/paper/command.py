@@ -127,9 +127,9 @@ def _figure1(options: Options) -> Rows:
 
 def _network(name: str) -> Callable[[Options], Rows]:
     def make(options: Options) -> Rows:
-        from dpsep.cli import paper_networks
+        from dpsep_lab.paper import network_command
 
-        return paper_networks.run(
+        return network_command.run(
             name, options.datasets, options.splits, options.store, options.out, quick=options.quick
         )
 
