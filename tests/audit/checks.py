@@ -12,8 +12,7 @@ import numpy as np
 
 from dpsep.audit import neighbours_of, replay
 from dpsep.audit.replay import record
-from dpsep.estimators import charged_run
-from dpsep.privacy import grid
+from dpsep.privacy import charged_run, grid
 from dpsep.privacy.gate import Gate, NotCharged, Reader, authorise
 from dpsep.privacy.grid import Block
 from dpsep.privacy.ledger import Ledger, LedgerError

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from dpsep import BayesianModel, Ledger, Linear, Normal, OverBudget, PrivacyLeakWarning
+from dpsep import fit as driver
 from dpsep.audit import neighbours_of, replay
 from dpsep.estimators import custom, multi_predictor_run
 from dpsep.models.frozen import FrozenContribution
@@ -89,17 +90,17 @@ def test_neighbours_change_sums_within_the_sensitivity_and_nothing_else(
 
 def test_a_fit_whose_public_values_look_at_the_data_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     X, y = table()
-    honest, fit, seen = multi_predictor_run._settings, multi_predictor_run.fit_private, [X]
+    honest, fit, seen = multi_predictor_run._settings, driver.fit_private, [X]
 
     def peeking(*public: Any) -> Any:
         settings = honest(*public)
         return settings._replace(prior_mean=settings.prior_mean + np.nanmean(seen[-1]))
 
-    def spying(task: Any, records: Any, **more: Any) -> Any:
+    def spying(recipe: Any, records: Any, **more: Any) -> Any:
         seen.append(records()[0])
-        return fit(task, records, **more)
+        return fit(recipe, records, **more)
 
-    monkeypatch.setattr(custom, "fit_private", spying)
+    monkeypatch.setattr("dpsep.estimators.private.fit_private", spying)
     monkeypatch.setattr(multi_predictor_run, "_settings", peeking)
     found = {one.what for one in replay(maker("labels"), X, y, neighbours_of(X, y, 2)).differences}
     assert "public values of release 0" in found
@@ -127,14 +128,14 @@ def test_a_contribution_that_sees_other_records_is_caught(monkeypatch: pytest.Mo
 
 def test_a_message_that_depends_on_a_record_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     X, y = table()
-    fit = multi_predictor_run.fit_private
+    fit = driver.fit_private
 
-    def talkative(task: Any, records: Any, **more: Any) -> Any:
+    def talkative(recipe: Any, records: Any, **more: Any) -> Any:
         if not np.isfinite(records()[0]).all():
             raise ValueError("a cell is not finite")
-        return fit(task, records, **more)
+        return fit(recipe, records, **more)
 
-    monkeypatch.setattr(custom, "fit_private", talkative)
+    monkeypatch.setattr("dpsep.estimators.private.fit_private", talkative)
     report = replay(maker("labels"), X, y, neighbours_of(X, y, 1))
     assert "warnings and errors" in {one.what for one in report.differences}
 

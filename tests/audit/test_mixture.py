@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from dpsep import GaussianMixture
+from dpsep import fit as driver
 from dpsep.audit import neighbours_of, replay
 from dpsep.audit.replay import record
-from dpsep.estimators import mixture, mixture_run
+from dpsep.estimators import mixture_run
 from dpsep.inference import sketch
 from dpsep.privacy.grid import Block
 from dpsep.privacy.ledger import Ledger
@@ -129,17 +130,17 @@ def test_with_other_coins_and_the_same_releases_the_posterior_is_the_same() -> N
 
 def test_a_fit_whose_public_values_look_at_the_data_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     X, y = table()
-    honest, fit, seen = mixture_run.settings_of, mixture_run.fit_private, [X]
+    honest, fit, seen = mixture_run.settings_of, driver.fit_private, [X]
 
     def peeking(task: Any, scaling: Any) -> Any:
         settings = honest(task, scaling)
         return settings._replace(prior_mean=settings.prior_mean + np.nanmean(seen[-1]))
 
-    def spying(task: Any, records: Any, **more: Any) -> Any:
+    def spying(recipe: Any, records: Any, **more: Any) -> Any:
         seen.append(records()[0])
-        return fit(task, records, **more)
+        return fit(recipe, records, **more)
 
-    monkeypatch.setattr(mixture, "fit_private", spying)
+    monkeypatch.setattr("dpsep.estimators.private.fit_private", spying)
     monkeypatch.setattr(mixture_run, "settings_of", peeking)
     report = replay(maker(bounds=(-4.0, 4.0)), X, y, neighbours_of(X, y, 2))
     found = {difference.what for difference in report.differences}
@@ -163,13 +164,13 @@ def test_a_sketch_longer_than_its_block_is_clipped(monkeypatch: pytest.MonkeyPat
 
 def test_a_message_that_depends_on_a_record_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     X, y = table()
-    fit = mixture_run.fit_private
+    fit = driver.fit_private
 
-    def talkative(task: Any, records: Any, **more: Any) -> Any:
+    def talkative(recipe: Any, records: Any, **more: Any) -> Any:
         if not np.isfinite(records()[0]).all():
             raise ValueError("a cell is not finite")
-        return fit(task, records, **more)
+        return fit(recipe, records, **more)
 
-    monkeypatch.setattr(mixture, "fit_private", talkative)
+    monkeypatch.setattr("dpsep.estimators.private.fit_private", talkative)
     report = replay(maker(bounds=(-4.0, 4.0)), X, y, neighbours_of(X, y, 1))
     assert "warnings and errors" in {difference.what for difference in report.differences}

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from dpsep.estimators import charged_run, run
+from dpsep import fit
 from dpsep.inference import sep_newton
-from dpsep.privacy import gate, grid, isolation, permit, sampling
+from dpsep.privacy import charged_run, gate, grid, isolation, permit, sampling
 
 from . import checks
 
@@ -84,7 +84,7 @@ MUTATIONS: dict[str, tuple[Callable[[], None], tuple[Change, ...]]] = {
                 "charged_run",
                 CHARGE,
                 CHARGE.replace("ledger", "None", 1),
-                (run,),
+                (fit,),
                 (
                     (
                         'ledger.finish(permit.run, "finished")',
@@ -114,7 +114,7 @@ MUTATIONS: dict[str, tuple[Callable[[], None], tuple[Change, ...]]] = {
     ),
     "a lost release is not charged again": (
         checks.check_resume,
-        (Change(charged_run, "_again", "charged if complete else charged + 1", "charged"),),
+        (Change(charged_run, "_again", "lost = charged + Counter({died: 1})", "lost = charged"),),
     ),
 }
 CHECKS = sorted({check for check, _ in MUTATIONS.values()}, key=lambda check: check.__name__)

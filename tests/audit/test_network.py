@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from dpsep import NetworkClassifier, NetworkRegressor
+from dpsep import fit as driver
 from dpsep.audit import neighbours_of, replay
 from dpsep.audit.neighbours import Neighbour
 from dpsep.audit.replay import record
-from dpsep.estimators import network, network_run
+from dpsep.estimators import network_run
 from dpsep.inference import moments
 from dpsep.privacy.ledger import Ledger
 from dpsep.privacy.mechanism import Schedule
@@ -152,7 +153,7 @@ def test_with_other_coins_and_the_same_releases_the_posterior_is_the_same() -> N
 
 def test_a_fit_that_takes_the_moments_from_the_table_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     X, y = table()
-    honest, fit, seen = network_run.inputs_of, network_run.fit_private, [X]
+    honest, fit, seen = network_run.inputs_of, driver.fit_private, [X]
 
     def peeking(task: Any, features: Any, outcome: Any, found: moments.Moments, ridge: float) -> Any:
         del found
@@ -160,11 +161,11 @@ def test_a_fit_that_takes_the_moments_from_the_table_is_caught(monkeypatch: pyte
         own = moments.Moments(np.append(cells.mean(axis=0), 0.0), np.eye(3))
         return honest(task, features, outcome, own, ridge)
 
-    def spying(task: Any, records: Any, **more: Any) -> Any:
+    def spying(recipe: Any, records: Any, **more: Any) -> Any:
         seen.append(records()[0])
-        return fit(task, records, **more)
+        return fit(recipe, records, **more)
 
-    monkeypatch.setattr(network, "fit_private", spying)
+    monkeypatch.setattr("dpsep.estimators.private.fit_private", spying)
     monkeypatch.setattr(network_run, "inputs_of", peeking)
     report = replay(maker(**BOUNDED), X, y, neighbours_of(X, y, 2))
     found = {difference.what for difference in report.differences}
@@ -174,17 +175,17 @@ def test_a_fit_that_takes_the_moments_from_the_table_is_caught(monkeypatch: pyte
 
 def test_a_fit_that_takes_its_linear_start_from_the_table_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     X, y = table()
-    honest, fit, seen = network_run.inputs_of, network_run.fit_private, [(X, y)]
+    honest, fit, seen = network_run.inputs_of, driver.fit_private, [(X, y)]
 
     def peeking(*arguments: Any) -> Any:
         cells, target = (np.nan_to_num(np.clip(part, -2.0, 2.0)) for part in seen[-1])
         return honest(*arguments)._replace(linear=np.linalg.lstsq(cells, target, rcond=None)[0])
 
-    def spying(task: Any, records: Any, **more: Any) -> Any:
+    def spying(recipe: Any, records: Any, **more: Any) -> Any:
         seen.append(records())
-        return fit(task, records, **more)
+        return fit(recipe, records, **more)
 
-    monkeypatch.setattr(network, "fit_private", spying)
+    monkeypatch.setattr("dpsep.estimators.private.fit_private", spying)
     monkeypatch.setattr(network_run, "inputs_of", peeking)
     report = replay(maker(**BOUNDED), X, y, neighbours_of(X, y, 2))
     found = {difference.what for difference in report.differences}
@@ -194,13 +195,13 @@ def test_a_fit_that_takes_its_linear_start_from_the_table_is_caught(monkeypatch:
 
 def test_a_message_that_depends_on_a_record_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     X, y = table()
-    fit = network_run.fit_private
+    fit = driver.fit_private
 
-    def talkative(task: Any, records: Any, **more: Any) -> Any:
+    def talkative(recipe: Any, records: Any, **more: Any) -> Any:
         if not np.isfinite(records()[0]).all():
             raise ValueError("a cell is not finite")
-        return fit(task, records, **more)
+        return fit(recipe, records, **more)
 
-    monkeypatch.setattr(network, "fit_private", talkative)
+    monkeypatch.setattr("dpsep.estimators.private.fit_private", talkative)
     report = replay(maker(**BOUNDED), X, y, neighbours_of(X, y, 1))
     assert "warnings and errors" in {difference.what for difference in report.differences}

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dpsep import fit as driver
 from dpsep.audit import neighbours_of, replay
 from dpsep.audit.replay import Release, distance, record
 from dpsep.estimators import run
@@ -92,13 +93,13 @@ def test_a_fit_whose_public_values_look_at_the_data_is_caught(monkeypatch: pytes
         return settings._replace(prior_mean=settings.prior_mean + np.nanmean(seen[-1]))
 
     seen = [X]
-    fit = run.fit_private
+    fit = driver.fit_private
 
-    def spying(task, records, **more):
+    def spying(recipe, records, **more):
         seen.append(records()[0])
-        return fit(task, records, **more)
+        return fit(recipe, records, **more)
 
-    monkeypatch.setattr("dpsep.estimators.base.fit_private", spying)
+    monkeypatch.setattr("dpsep.estimators.private.fit_private", spying)
     monkeypatch.setattr(run, "settings_of", peeking)
     report = replay(maker("probit"), X, y, neighbours_of(X, y, 4))
     found = {difference.what for difference in report.differences}
@@ -108,14 +109,14 @@ def test_a_fit_whose_public_values_look_at_the_data_is_caught(monkeypatch: pytes
 
 def test_a_message_that_depends_on_a_record_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     X, y = table("linear")
-    fit = run.fit_private
+    fit = driver.fit_private
 
-    def talkative(task, records, **more):
+    def talkative(recipe, records, **more):
         if not np.isfinite(records()[0]).all():
             raise ValueError("a cell is not finite")
-        return fit(task, records, **more)
+        return fit(recipe, records, **more)
 
-    monkeypatch.setattr("dpsep.estimators.base.fit_private", talkative)
+    monkeypatch.setattr("dpsep.estimators.private.fit_private", talkative)
     report = replay(maker("linear"), X, y, neighbours_of(X, y, 1))
     assert "warnings and errors" in {difference.what for difference in report.differences}
 

@@ -14,18 +14,18 @@ from .help import BOUNDED, call, some, write_csv
 
 KILLED = """
 import os, signal, sys
-from dpsep.estimators.release_log import SavedRun
+from dpsep.privacy.release_log import ReleaseLog
 from dpsep.cli.folder import RunFolder
 moment, number = sys.argv[1], int(sys.argv[2])
 die = lambda: os.kill(os.getpid(), signal.SIGKILL)
-keep, finish, rename, discard = SavedRun.keep, RunFolder.finish, os.rename, RunFolder._discard
-def killed_keep(self, released):
-    if moment == "before" and self.releases == number:
+keep, finish, rename, discard = ReleaseLog.keep, RunFolder.finish, os.rename, RunFolder._discard
+def killed_keep(self, stage, released):
+    if moment == "before" and self.kept[stage] == number:
         die()
-    keep(self, released)
-    if moment == "after" and self.releases == number:
+    keep(self, stage, released)
+    if moment == "after" and self.kept[stage] == number:
         die()
-SavedRun.keep = killed_keep
+ReleaseLog.keep = killed_keep
 if moment == "moving":
     os.rename = lambda *names: die()
 if moment == "cleaning":

@@ -12,10 +12,10 @@ from scipy.optimize import linear_sum_assignment
 from scipy.stats import norm
 
 from dpsep import GaussianMixture, Ledger, OverBudget
-from dpsep.estimators.release_log import SavedRun
 from dpsep.privacy.checkpoint import CheckpointError
 from dpsep.privacy.gate import Gate
 from dpsep.privacy.leaks import PrivacyLeakError, PrivacyLeakWarning
+from dpsep.privacy.release_log import ReleaseLog
 
 ROWS, STEPS = 600, 3
 CENTRES = np.array([[-2.0, 1.0], [2.0, -1.0]])
@@ -424,53 +424,57 @@ def test_a_resumed_run_uses_the_releases_that_were_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept: list[dict[str, np.ndarray]] = []
-    keep = SavedRun.keep
+    keep = ReleaseLog.keep
 
-    def noted(self: SavedRun, released: dict[str, np.ndarray]) -> None:
+    def noted(self: ReleaseLog, stage: str, released: dict[str, np.ndarray]) -> None:
         kept.append(released)
-        keep(self, released)
+        keep(self, stage, released)
 
-    monkeypatch.setattr(SavedRun, "keep", noted)
+    monkeypatch.setattr(ReleaseLog, "keep", noted)
     died_at(3, tmp_path)
-    assert len(kept) == 2
+    assert len(kept) == 1 + 2
     model = run(tmp_path)
-    assert len(kept) == STEPS
+    assert len(kept) == 1 + STEPS
     # Handed out again from the start, all releases give the same posterior.
     assert bits(run(tmp_path)) == bits(model)
 
 
 @pytest.mark.parametrize(
-    ("scaled", "done", "what"), [(True, 0, "sketch"), (False, 1, "scaling"), (False, 3, "sketch")]
+    ("declared", "done", "stage"),
+    [(True, 0, "sketch"), (False, 1, "scaling"), (False, 3, "sketch")],
 )
-def test_a_run_that_died_before_the_fit_is_not_resumed_and_its_charge_stands(
-    scaled: bool, done: int, what: str, tmp_path: Path
+def test_a_run_that_died_in_any_stage_goes_on_and_its_lost_release_is_charged_to_that_stage(
+    declared: bool, done: int, stage: str, tmp_path: Path
 ) -> None:
     ledger = ledger_at(tmp_path)
-    more: dict[str, Any] = {} if scaled else {"bounds": None}
+    more: dict[str, Any] = {} if declared else {"bounds": None}
     died_at(done, tmp_path, ledger, **more)
     spent = ledger.spent().epsilon
-    with pytest.raises(CheckpointError, match=f"died before its private {what} was kept"):
-        run(tmp_path, ledger, **more)
-    assert ledger.spent().epsilon == spent
-    assert kinds(ledger) == ["charge", "failed"]
+    model = run(tmp_path, ledger, **more)
+    assert kinds(ledger) == ["charge", "failed", "extra-step", "finished"]
+    assert ledger.spent().epsilon > spent
+    assert model.privacy_.epsilon == pytest.approx(ledger.spent().epsilon, rel=1e-9)
+    whole = run(tmp_path / "whole", **more).privacy_.schedule["parts"]
+    steps = {part["name"]: part["steps"] for part in model.privacy_.schedule["parts"]}
+    assert steps == {part["name"]: part["steps"] + (part["name"] == stage) for part in whole}
 
 
-def test_a_sketch_that_was_released_and_not_kept_is_not_released_again(
+def test_a_release_of_an_early_stage_that_was_made_and_not_kept_is_charged_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keep = SavedRun.keep_early
+    ledger = ledger_at(tmp_path)
 
-    def die(saved: SavedRun, *kept: Any) -> None:
-        if saved.run is not None:  # the rehearsal before the charge has none
-            raise Died
-        keep(saved, *kept)
+    def die(log: ReleaseLog, stage: str, released: Any) -> None:
+        raise Died
 
     with monkeypatch.context() as patch:
-        patch.setattr(SavedRun, "keep_early", die)
+        patch.setattr(ReleaseLog, "keep", die)
         with pytest.raises(Died):
-            run(tmp_path)
-    with pytest.raises(CheckpointError, match="sketch"):
-        run(tmp_path)
+            run(tmp_path, ledger)
+    model = run(tmp_path, ledger)
+    parts = {part["name"]: part["steps"] for part in model.privacy_.schedule["parts"]}
+    assert parts["sketch"] == 1 + 1
+    assert kinds(ledger) == ["charge", "failed", "extra-step", "finished"]
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from dpsep import Ledger, LedgerError, ProbitRegression
-from dpsep.estimators.release_log import SavedRun
 from dpsep.privacy.checkpoint import Checkpoint, CheckpointError
 from dpsep.privacy.gate import Gate
+from dpsep.privacy.release_log import ReleaseLog
 from dpsep.privacy.sampling import ShuffledEpochs
+from dpsep.privacy.scaling import RELEASES
 
 X = np.linspace(-1.0, 1.0, 48).reshape(24, 2)
 y = np.where(np.arange(24) % 3, 1, -1)
@@ -181,25 +182,45 @@ def test_shuffled_epochs_are_not_resumed_and_not_charged_for_it(tmp_path: Path, 
     assert kinds(ledger) == ["charge", "failed"]
 
 
-def test_a_run_that_died_while_scaling_is_not_resumed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_run_that_died_while_scaling_goes_on(
+    tmp_path: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    again: dict[str, Any] = {"bounds": None, "checkpoint": tmp_path / "run", "ledger": ledger}
+
     def die(*_: Any) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
         patch.setattr("dpsep.privacy.gate.Gate.release", die)
         with pytest.raises(KeyboardInterrupt):
-            fit(bounds=None, checkpoint=tmp_path / "run")
-    with pytest.raises(CheckpointError, match="scaling"):
-        fit(bounds=None, checkpoint=tmp_path / "run")
+            fit(**again)
+    model = fit(**again)
+    assert kinds(ledger) == ["charge", "failed", "extra-step", "finished"]
+    parts = {part["name"]: part["steps"] for part in model.privacy_.schedule["parts"]}
+    assert parts["scaling"] == RELEASES + 1
+    assert model.privacy_.epsilon == pytest.approx(ledger.spent().epsilon, rel=1e-9)
+
+
+def test_a_checkpoint_of_an_earlier_version_is_refused_and_says_why(tmp_path: Path, ledger: Ledger) -> None:
+    again: dict[str, Any] = {"checkpoint": tmp_path / "run", "ledger": ledger}
+    died(1, **again)
+    checkpoint = Checkpoint(tmp_path / "run")
+    found = checkpoint.load()
+    assert found is not None
+    meta = {key: value for key, value in found.meta.items() if key != "kept"} | {"lost": 0}
+    arrays = {".".join(reversed(key.split(".")[1:])): value for key, value in found.arrays.items()}
+    checkpoint.save(found.step, arrays, meta)
+    before = kinds(ledger)
+    with pytest.raises(CheckpointError, match="earlier version"):
+        fit(**again)
+    assert kinds(ledger) == before
 
 
 def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
     pytest.importorskip("fcntl")
-    with SavedRun(Checkpoint(tmp_path), "a"), pytest.raises(CheckpointError, match="in use"):
-        SavedRun(Checkpoint(tmp_path), "a")
-    with SavedRun(Checkpoint(tmp_path), "a") as saved:
+    with ReleaseLog(Checkpoint(tmp_path), "a"), pytest.raises(CheckpointError, match="in use"):
+        ReleaseLog(Checkpoint(tmp_path), "a")
+    with ReleaseLog(Checkpoint(tmp_path), "a") as saved:
         assert saved.run is None
 
 

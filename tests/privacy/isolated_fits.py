@@ -15,8 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import dpsep
-from dpsep.estimators import charged_run
-from dpsep.privacy import isolation
+from dpsep.privacy import charged_run, isolation
 from dpsep.privacy.isolation import HOSTILE, Program, made_rows
 
 B = (-1.0, 1.0)

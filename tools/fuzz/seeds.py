@@ -149,14 +149,14 @@ def ledgers(folder: Path) -> dict[str, bytes]:
 
 def checkpoints(folder: Path) -> dict[str, bytes]:
     """Checkpoints of a begun and of an advanced run."""
-    meta = {"run": "r", "lost": 0, "settings": "s", "ledger": None, "secure": True}
+    meta = {"run": "r", "lost": {}, "settings": "s", "ledger": None, "secure": True}
     made: dict[str, bytes] = {}
     for step in (0, 3):
         checkpoint = Checkpoint(folder / f"step-{step}")
         vectors = {
-            f"{name}.{place}": np.arange(4.0) for name in ("mean", "precision") for place in range(step)
+            f"fit.{place}.{name}": np.arange(4.0) for name in ("mean", "precision") for place in range(step)
         }
-        checkpoint.save(step, vectors, meta)
+        checkpoint.save(step, vectors, meta | {"kept": {"fit": step}})
         made[f"step-{step}.npz"] = checkpoint.path.read_bytes()
     return made
 

@@ -250,15 +250,15 @@ class Checkpoints(Target):
 
     def read(self, name: str, data: bytes) -> None:
         """Load as a resumed run does."""
-        from dpsep.estimators.release_log import SavedRun
+        from dpsep.privacy.release_log import ReleaseLog
 
         checkpoint = Checkpoint(self.folder / "used")
         checkpoint.folder.mkdir(exist_ok=True)
         checkpoint.path.write_bytes(data)
-        with SavedRun(checkpoint, "s") as saved:
-            for number in range(min(saved.releases, 4)):
+        with ReleaseLog(checkpoint, "s") as log:
+            for number in range(min(log.kept["fit"], 4)):
                 with contextlib.suppress(KeyError):
-                    saved.release(number, ["mean", "precision"])
+                    log.release("fit", number, ["mean", "precision"])
 
 
 def _read_table(data: bytes, said: str | None = None) -> None:

@@ -35,10 +35,10 @@ from dpsep.audit.replay import record, replay
 from dpsep.audit.targets import mixing
 from dpsep.audit.work import Row
 from dpsep.estimators import BayesianModel, LinearRegression, ProbitRegression
-from dpsep.estimators.release_log import KeptGate
 from dpsep.models.custom import CustomModel, Record
 from dpsep.models.frozen import FrozenContribution
 from dpsep.privacy import gate, grid, isolation, noise, reader
+from dpsep.privacy.release_log import KeptGate
 from dpsep.privacy.sampling import PoissonSampling, ShuffledEpochs
 
 Array = NDArray[np.float64]

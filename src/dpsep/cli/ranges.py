@@ -32,8 +32,8 @@ from dpsep.data.later import open_later
 from dpsep.data.table import settled_format
 from dpsep.privacy import scaling
 from dpsep.privacy.accounting import calibrate_schedule
-from dpsep.privacy.gate import Gate, Permit, Records, authorise
-from dpsep.privacy.grid import Block, Contribution
+from dpsep.privacy.gate import Gate, Permit, authorise
+from dpsep.privacy.grid import Block
 from dpsep.privacy.ledger import Ledger
 from dpsep.privacy.mechanism import Mechanism, Schedule
 from dpsep.privacy.sampling import FullBatch
@@ -144,12 +144,14 @@ def _release(
         numeric = [bool(one > level) for one in share]
     found: dict[str, dict[str, Any]] = {}
 
-    def opened(records: Records, blocks: list[Block], contribution: Contribution) -> Gate:
-        return Gate(records, schedule.parts[-1], blocks, contribution, permit)
-
     for place, (name, column) in enumerate(zip(names, cells, strict=True)):
         if numeric[place]:
-            ranges = scaling.estimate((column,), schedule.parts[-1], opened)
+            ranges = scaling.estimate(
+                1,
+                lambda blocks, contribution, column=column: Gate(
+                    (column,), schedule.parts[-1], blocks, contribution, permit
+                ),
+            )
             bounds = [_outward(float(ranges.low[0]), -1), _outward(float(ranges.high[0]), 1)]
             found[name] = {"kind": "number", "bounds": bounds}
         else:

@@ -6,6 +6,7 @@ An estimator checks public structure, hands records to `dpsep.estimators.run` an
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal, Self
 
 import jax
@@ -14,7 +15,6 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from dpsep.estimators import other_methods
-from dpsep.estimators.charged_run import Spend
 from dpsep.estimators.input_checks import (
     Structure,
     check_cells,
@@ -28,8 +28,9 @@ from dpsep.estimators.large import by_pieces, coded, records_of, whole_records
 from dpsep.estimators.posterior import Posterior, to_original
 from dpsep.estimators.predictive import LinearDraws
 from dpsep.estimators.private import statement_of
-from dpsep.estimators.run import Result, Task, fit_open, fit_private
+from dpsep.estimators.run import Result, Task, fit_open, recipe_of
 from dpsep.estimators.statement import PrivacyStatement
+from dpsep.fit import Spend
 from dpsep.privacy.gate import Records
 from dpsep.privacy.mechanism import Relation
 from dpsep.privacy.scaling import Scaling
@@ -256,9 +257,8 @@ class LinearWeights(LinearDraws):
         **changes: Any,
     ) -> Spend:
         """Fit records that are here, or at the sites of a federation, and keep the result."""
-        result, spend = fit_private(
-            task, records, **self._budget() | changes, natural=self._natural(), on_step=on_step
-        )
+        recipe = partial(recipe_of, task, natural=self._natural())
+        result, spend = self._private_fit(recipe, records, on_step, **changes)
         self._keep(result)
         self._keep_path(spend, self.posterior_.names)
         return spend

@@ -1,20 +1,21 @@
 """Maps of a table's columns: from declared bounds, from bounds released through a gate, or from the data.
 
-**Privacy.** `released` reads records through a gate only; `own_scaling` reads them as they are, for fits that
-are not private.
+**Privacy.** Bounds that nobody declared are a stage of a private fit, which reads records through gates only;
+`own_scaling` reads them as they are, for fits that are not private.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsep.estimators.charged_run import Run, private_scaling_of
 from dpsep.estimators.large import pieces
 from dpsep.models.glm import Columns
 from dpsep.privacy.gate import Records
 from dpsep.privacy.record_sources import Part
 from dpsep.privacy.scaling import Scaling
+from dpsep.recipe import DECLARED, FOUND, SCALING, Stage, Values, scaling_stage
 
 Array = NDArray[np.float64]
 
@@ -32,19 +33,36 @@ def single(scaling: Scaling) -> Columns:
     return Columns(low, high, centre, scale)  # pyright: ignore[reportArgumentType]
 
 
-def released(
-    features: Scaling | None, outcome: Scaling | None, records: Records, run: Run
-) -> tuple[Columns, Columns, str]:
-    """Maps of features and outcome, by declared bounds or by bounds released (and kept), and which it was."""
+def map_columns(
+    features: Scaling | None,
+    outcome: Scaling | None,
+    size: int,
+    rows: Callable[[Records], Records] = lambda arrays: arrays[:2],
+) -> tuple[tuple[Stage, ...], Callable[[Values], tuple[Columns, Columns]], str]:
+    """Return the stage that finds bounds nobody declared, if any, the maps after it, and their source.
+
+    Parameters
+    ----------
+    features, outcome
+        Declared; None where bounds are to be found.
+    size
+        Number of features.
+    rows
+        Features and outcome, as arrays, from those of the table.
+    """
     if features is not None and outcome is not None:
-        return several(features), single(outcome), "declared bounds"
-    wanted = [part for part, known in zip(records, (features, outcome), strict=True) if known is None]
-    found = private_scaling_of(tuple(wanted), run)
-    if features is None:
-        features = Scaling(*(part[: records[0].shape[1]] for part in found))
-    if outcome is None:
-        outcome = Scaling(*(part[-1:] for part in found))
-    return several(features), single(outcome), "private histograms, inside epsilon"
+        return (), lambda _: (several(features), single(outcome)), DECLARED
+    missing = (features is None, outcome is None)
+
+    def wanted(arrays: Records) -> Records:
+        return tuple(part for part, found in zip(rows(arrays), missing, strict=True) if found)
+
+    def maps(values: Values) -> tuple[Columns, Columns]:
+        found = values[SCALING]
+        of_features = features or Scaling(*(part[:size] for part in found))
+        return several(of_features), single(outcome or Scaling(*(part[-1:] for part in found)))
+
+    return (scaling_stage(size * missing[0] + missing[1], wanted),), maps, FOUND
 
 
 def through_zero(columns: Columns) -> Columns:

@@ -8,6 +8,7 @@ derivatives are traced by JAX, with shapes and no records, into a program that i
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal, Self
 
 import jax
@@ -30,11 +31,11 @@ from dpsep.estimators.input_checks import (
     structure_of_table,
 )
 from dpsep.estimators.large import records_of, side_by_side, whole_records
-from dpsep.estimators.multi_predictor_run import MOST_WEIGHTS, LinkedResult, LinkedTask, fit_open, fit_private
+from dpsep.estimators.multi_predictor_run import MOST_WEIGHTS, LinkedResult, LinkedTask, fit_open, recipe_of
 from dpsep.estimators.posterior import Posterior
 from dpsep.estimators.private import mark_score, statement_of
-from dpsep.estimators.release_trace import Table
 from dpsep.estimators.statement import PrivacyStatement
+from dpsep.inference.release_trace import Table
 from dpsep.models.custom import CustomModel, Linear, Place, Record, arrange, check_pure, weight_names
 from dpsep.privacy.gate import Records
 from dpsep.privacy.isolation import compiler
@@ -192,12 +193,7 @@ class BayesianModel(CustomPredictions):
         self._keep_names(shape)
         records: Records | None = None
         if self.private:
-            result, spend = fit_private(
-                task,
-                lambda: self._records(X, y),
-                **self._budget(),
-                on_step=on_step,
-            )
+            result, spend = self._private_fit(partial(recipe_of, task), lambda: self._records(X, y), on_step)
             self.privacy_: PrivacyStatement | None = statement_of(spend, leaks)
         else:
             check_cells(X)

@@ -5,13 +5,13 @@
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpsep.estimators import mixed_records, multi_predictor_run
-from dpsep.estimators.charged_run import Spend
 from dpsep.estimators.input_checks import (
     Structure,
     check_cells,
@@ -29,6 +29,7 @@ from dpsep.estimators.posterior import Posterior, to_original
 from dpsep.estimators.private import statement_of
 from dpsep.estimators.run import Task
 from dpsep.estimators.statement import PrivacyStatement
+from dpsep.fit import Spend
 from dpsep.models.glm import Columns
 from dpsep.models.mixed import Effects
 from dpsep.privacy.gate import Records
@@ -209,7 +210,7 @@ class MixedEstimator(MixedStructure):
         )
         grouped = GroupedTask(task, effects, len(self.groups_), self._coding())
         if self.private:
-            result, spend = mixed_records.fit_private(grouped, records, **self._budget(), on_step=on_step)
+            result, spend = self._private_fit(partial(mixed_records.recipe_of, grouped), records, on_step)
         else:
             result, spend = mixed_records.fit_open(grouped, records()), None
         spread = result.spread
@@ -237,7 +238,7 @@ class MixedEstimator(MixedStructure):
             coding=self._coding(),
         )
         if self.private:
-            result, spend = multi_predictor_run.fit_private(task, records, **self._budget(), on_step=on_step)
+            result, spend = self._private_fit(partial(multi_predictor_run.recipe_of, task), records, on_step)
         else:
             result, spend = multi_predictor_run.fit_open(task, records(), "sep", None), None
         moments, components = split(result, effects)

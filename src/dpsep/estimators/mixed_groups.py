@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dpsep.estimators.multi_predictor_run import LinkedResult, LinkedTask
 from dpsep.estimators.posterior import table_map
-from dpsep.estimators.release_trace import Table
+from dpsep.inference.release_trace import Table
 from dpsep.inference.variances import PRIOR_MEAN, PRIOR_SD
 from dpsep.models.base import Likelihood
 from dpsep.models.glm import Columns

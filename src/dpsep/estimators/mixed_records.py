@@ -4,7 +4,7 @@ The run is that of a regression (`dpsep.estimators.run`) on wider rows; the prio
 learned from what was released (`dpsep.inference.variances`): after every release of the warm-up, and once
 more at the end.
 
-**Privacy.** Everything here but `records()` is public; records go to gates and nowhere else. The list of
+**Privacy.** A recipe is public; records go to gates and nowhere else. The list of
 groups is declared. How much groups differ is computed from releases, at no further cost.
 The proof is in docs/proofs/glm.md.
 """
@@ -17,24 +17,21 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsep.estimators.charged_run import Run, Spend, charged_run, fingerprint_of
-from dpsep.estimators.columns import own_scaling, released, several, single, through_zero
+from dpsep.estimators.columns import map_columns, own_scaling, several, single, through_zero
 from dpsep.estimators.posterior import table_map
-from dpsep.estimators.release_log import KeptGate
-from dpsep.estimators.release_trace import Moments, Table
 from dpsep.estimators.run import Task, blocks_of, contribution_of, design_schedule, open_plan
 from dpsep.families import Gamma
 from dpsep.inference import sep_newton, variances
 from dpsep.inference.gate_protocol import Summed
+from dpsep.inference.release_trace import Moments, Path, Table
 from dpsep.inference.variances import Known, Prior, Spread
 from dpsep.models.glm import Columns
 from dpsep.models.mixed import Effects, GroupedContribution
-from dpsep.privacy.checkpoint import Checkpoint
 from dpsep.privacy.gate import Records
-from dpsep.privacy.ledger import Ledger
 from dpsep.privacy.mechanism import Relation
 from dpsep.privacy.open_gate import OpenGate
 from dpsep.privacy.sampling import Sampling
+from dpsep.recipe import Opened, Recipe, Stage, Values
 from dpsep.theory.glm_defaults import warn_if_weak
 
 Array = NDArray[np.float64]
@@ -88,34 +85,24 @@ class GroupedResult(NamedTuple):
     steps: int
 
 
-def fit_private(
-    grouped: GroupedTask,
-    records: Callable[[], Records],
-    *,
-    epsilon: float,
-    delta: float,
-    relation: Relation,
-    sampling: Sampling,
-    ledger: Ledger | None,
-    checkpoint: Checkpoint | None,
-    seed: int | None = None,
-    on_step: Callable[[int, int], None] | None = None,
-) -> tuple[GroupedResult, Spend]:
-    """Charge, then fit; nothing is read before the charge is durable."""
+def recipe_of(
+    grouped: GroupedTask, *, epsilon: float, delta: float, relation: Relation, sampling: Sampling
+) -> Recipe:
+    """Return the private fit of a task: bounds where none are declared, then all effects."""
     task = grouped.task
     schedule, chosen = design_schedule(task, epsilon, delta, relation, sampling)
     blocks, contribution = blocks_of(task, chosen), _contribution(grouped)
     warn_if_weak(chosen, schedule.parts[-1], task.dimension)
+    scaling, maps, source = map_columns(task.feature_scaling, task.outcome_scaling, grouped.effects.features)
 
-    def work(run: Run) -> tuple[GroupedResult, str]:
-        arrays = run.records()
-        features, outcome, source = released(task.feature_scaling, task.outcome_scaling, arrays[:2], run)
+    def run(opened: Opened, values: Values, path: Path) -> GroupedResult:
+        features, outcome = maps(values)
         if not grouped.effects.intercept:
             features, outcome = through_zero(features), through_zero(outcome)
-        kept = KeptGate(run.gate(-1, arrays, blocks, contribution), run.saved, on_step)
         table = table_map(features, outcome, intercept=grouped.effects.intercept)
-        watch = partial(run.saved.path.estimate, _of_effects(table, grouped))
-        return _run(kept, grouped, features, outcome, chosen.steps, chosen.warmup, watch), source
+        watch = partial(path.estimate, _of_effects(table, grouped))
+        gate = opened(blocks, contribution)
+        return _run(gate, grouped, features, outcome, chosen.steps, chosen.warmup, watch)
 
     scalings = (task.feature_scaling, task.outcome_scaling)
     public = {
@@ -124,18 +111,8 @@ def fit_private(
         "effects": repr(grouped.effects),
         "groups": grouped.coding,
     }
-    return charged_run(
-        work,
-        records,
-        ((task.records, grouped.effects.features), (task.records,), (task.records,)),
-        schedule,
-        delta,
-        fingerprint_of(schedule, delta, public),
-        ledger=ledger,
-        checkpoint=checkpoint,
-        seed=seed,
-        early=("scaling",) if len(schedule.parts) > 1 else (),
-    )
+    shapes = ((task.records, grouped.effects.features), (task.records,), (task.records,))
+    return Recipe(schedule, delta, (*scaling, Stage("fit", run)), shapes, public, source)
 
 
 def fit_open(grouped: GroupedTask, records: Records) -> GroupedResult:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from functools import partial
 from numbers import Integral
 from typing import Any, Literal, Self
 
@@ -14,7 +15,7 @@ from dpsep.estimators import mixture_ep
 from dpsep.estimators.input_checks import check_cells, check_finite, structure_of_table
 from dpsep.estimators.large import by_pieces, pieces, records_of, whole_records
 from dpsep.estimators.mixture_posterior import MixtureDraws, MixturePosterior
-from dpsep.estimators.mixture_run import Result, Task, fit_open, fit_private
+from dpsep.estimators.mixture_run import Result, Task, fit_open, recipe_of
 from dpsep.estimators.mixture_task import task_of
 from dpsep.estimators.private import statement_of
 from dpsep.estimators.statement import PrivacyStatement
@@ -161,12 +162,7 @@ class GaussianMixture(DensityMixin, MixtureDraws):
         leaks = self._collect_leaks(lambda: self._warn_of_settings(shape))
         self._keep_names(shape)
         if self.private:
-            result, spend = fit_private(
-                task,
-                lambda: records_of(X),
-                **self._budget(),
-                on_step=on_step,
-            )
+            result, spend = self._private_fit(partial(recipe_of, task), lambda: records_of(X), on_step)
             self.privacy_: PrivacyStatement | None = statement_of(spend, leaks)
             self.converged_ = True
         else:

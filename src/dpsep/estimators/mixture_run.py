@@ -1,17 +1,17 @@
-r"""A fit of a mixture, from charge to posterior.
+r"""A fit of a mixture.
 
-Private: find bounds where none are declared (charged), release one sketch, find a start from it
-(`dpsep.inference.sketch`), then a few releases of summed factors, each followed by an update
-(`dpsep.inference.mixture_update`). Not private: the same behind an open gate, until nothing moves.
+Private (`recipe_of`, which `dpsep.fit` runs): find bounds where none are declared (charged), release one
+sketch, find a start from it (`dpsep.inference.sketch`), then a few releases of summed factors, each followed
+by an update (`dpsep.inference.mixture_update`). Not private: the same behind an open gate, until nothing
+moves.
 
 The settings are those of `dpsep.theory.mixtures`.
 
-**Privacy.** Everything here but `records()` is public; records go to gates and nowhere else.
+**Privacy.** A recipe is public; records go to gates and nowhere else.
 The proof is in docs/proofs/mixture-factors.md.
 """
 
 import math
-from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
@@ -19,12 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
-from dpsep.estimators.charged_run import Run, Spend, charged_run, fingerprint_of, private_scaling_of
 from dpsep.estimators.large import pieces
-from dpsep.estimators.release_log import KeptGate
-from dpsep.estimators.release_trace import Moments, Path, Table
 from dpsep.inference import mixture_update, sketch
 from dpsep.inference.propagation import propagate
+from dpsep.inference.release_trace import Moments, Path, Table
 from dpsep.models.glm import Columns
 from dpsep.models.mixture_factors import (
     ExpectedStatistics,
@@ -34,14 +32,13 @@ from dpsep.models.mixture_factors import (
     VariationalFactors,
 )
 from dpsep.models.sketch import Sketch, draw_frequencies
-from dpsep.privacy.checkpoint import Checkpoint
 from dpsep.privacy.gate import Records
 from dpsep.privacy.grid import Block
-from dpsep.privacy.ledger import Ledger
 from dpsep.privacy.mechanism import Relation, Schedule
 from dpsep.privacy.open_gate import OpenGate
 from dpsep.privacy.sampling import Sampling
 from dpsep.privacy.scaling import Scaling
+from dpsep.recipe import FOUND, SCALING, Opened, Recipe, Stage, Values, scaling_stage
 from dpsep.theory.mixtures import MARGINS, STEPS, mean_margin, mixture_blocks, mixture_schedule
 
 Array = NDArray[np.float64]
@@ -130,20 +127,8 @@ def design_schedule(
     )
 
 
-def fit_private(
-    task: Task,
-    records: Callable[[], Records],
-    *,
-    epsilon: float,
-    delta: float,
-    relation: Relation,
-    sampling: Sampling,
-    ledger: Ledger | None,
-    checkpoint: Checkpoint | None,
-    seed: int | None = None,
-    on_step: Callable[[int, int], None] | None = None,
-) -> tuple[Result, Spend]:
-    """Charge, then fit; nothing is read before the charge is durable."""
+def recipe_of(task: Task, *, epsilon: float, delta: float, relation: Relation, sampling: Sampling) -> Recipe:
+    """Return the private fit of a task: bounds where none are declared, the sketch, the components."""
     schedule = design_schedule(task, epsilon, delta, relation, sampling)
     blocks = blocks_of(
         task,
@@ -151,40 +136,46 @@ def fit_private(
         task.clip or 1.0,
     )
     contribution = CONTRIBUTIONS[task.method](task.variances)
+    source = "declared bounds or priors" if task.scaling is not None else FOUND
 
-    def work(run: Run) -> tuple[Result, str]:
-        arrays = run.records()
-        scaling, source = task.scaling, "declared bounds or priors"
+    def settings_after(values: Values) -> mixture_update.Settings:
+        scaling = task.scaling
         if scaling is None:
-            found = private_scaling_of(arrays, run)
-            scaling, source = around(found.low, found.high), "private histograms, inside epsilon"
+            scaling = around(values[SCALING].low, values[SCALING].high)
             if task.noise is not None:
                 # Known deviations out of all proportion to the bounds found cannot be used.
                 scaling = scaling._replace(scale=np.clip(scaling.scale, task.noise / 1e3, task.noise / 1e-4))
-        settings = settings_of(task, scaling)
-        start, spread = _private_start(task, settings, arrays, run)
-        gate = run.gate(-1, arrays, blocks, contribution)
-        kept = KeptGate(gate, run.saved, on_step)
-        watch = partial(_note, run.saved.path, settings)
-        state = mixture_update.run(kept, settings, start, task.steps or STEPS, watch=watch)
-        batch = gate.expected_batch
-        state = propagate(
-            settings, state, spread, contribution, blocks, gate.deviations, records=task.records, batch=batch
-        )
-        return _result(settings, state), f"{source}; the start comes from one noisy sketch, inside epsilon"
+        return settings_of(task, scaling)
 
-    names = ("sketch",) if task.scaling is not None else ("scaling", "sketch")
-    return charged_run(
-        work,
-        records,
-        ((task.records, task.features),),
+    def sketched(opened: Opened, values: Values, path: Path) -> tuple[mixture_update.State, Array | None]:
+        """Start from a sketch; also the start's covariance."""
+        del path
+        settings = settings_after(values)
+        frequencies = frequencies_of(task, np.asarray(settings.columns.scale))
+        block = sketch.block(len(frequencies))
+        total = opened([block], Sketch()).release((settings.columns, frequencies))["sketch"]
+        noise = schedule.parts[-2].sigma * block.clip / task.records
+        return _starts(task, settings, total / task.records, frequencies, noise, 1)[0]
+
+    def run(opened: Opened, values: Values, path: Path) -> Result:
+        settings, (start, spread) = settings_after(values), values["sketch"]
+        gate = opened(blocks, contribution)
+        watch = partial(_note, path, settings)
+        state = mixture_update.run(gate, settings, start, task.steps or STEPS, watch=watch)
+        batch, noise = gate.expected_batch, gate.deviations
+        state = propagate(
+            settings, state, spread, contribution, blocks, noise, records=task.records, batch=batch
+        )
+        return _result(settings, state)
+
+    scaling = () if task.scaling is not None else (scaling_stage(task.features, lambda arrays: arrays),)
+    return Recipe(
         schedule,
         delta,
-        _fingerprint(task, schedule, delta),
-        ledger=ledger,
-        checkpoint=checkpoint,
-        seed=seed,
-        early=names,
+        (*scaling, Stage("sketch", sketched), Stage("fit", run)),
+        ((task.records, task.features),),
+        _public(task),
+        f"{source}; the start comes from one noisy sketch, inside epsilon",
     )
 
 
@@ -252,23 +243,6 @@ def frequencies_of(task: Task, scale: Array) -> Array:
     if task.noise is not None:
         return draw_frequencies(count, task.noise / scale, 0.3, 2.0, even=True)
     return draw_frequencies(count, np.ones(task.features), 0.7, 20.0, even=False)
-
-
-def _private_start(
-    task: Task, settings: mixture_update.Settings, records: Records, run: Run
-) -> tuple[mixture_update.State, Array | None]:
-    """Release the sketch, or take the one kept, and start from it; also return the start's covariance."""
-    mechanism = run.schedule.parts[-2]
-    columns = settings.columns
-    frequencies = frequencies_of(task, np.asarray(columns.scale))
-    block = sketch.block(len(frequencies))
-    total = run.saved.early("sketch")
-    if total is None:
-        gate = run.gate(-2, records, [block], Sketch())
-        total = gate.release((columns, frequencies))["sketch"]
-        run.saved.keep_early("sketch", total)
-    noise = mechanism.sigma * block.clip / task.records
-    return _starts(task, settings, total / task.records, frequencies, noise, 1)[0]
 
 
 def _starts(
@@ -364,10 +338,12 @@ def _result(settings: mixture_update.Settings, state: mixture_update.State) -> R
     )
 
 
-def _fingerprint(task: Task, schedule: Schedule, delta: float) -> str:
+def _public(task: Task) -> list[Any]:
+    """Public settings, which a resumed run must have, too."""
+
     def plain(part: Any) -> Any:
         if isinstance(part, Scaling):
             return [plain(array) for array in part]
         return part.tolist() if isinstance(part, np.ndarray) else part
 
-    return fingerprint_of(schedule, delta, [plain(part) for part in task])
+    return [plain(part) for part in task]

@@ -1,10 +1,10 @@
 r"""A fit of a model of several numbers a unit: your own model, or a mixed model with groups as units.
 
-Private: calibrate the noise from public numbers, charge (`dpsep.estimators.charged_run`), scale the columns
-and run `dpsep.inference.multi_predictor` through the gate. Not private: the same behind an open gate, or EP,
-ADF, NUTS.
+Private: `recipe_of` calibrates the noise from public numbers and says what `dpsep.fit` runs: scale the
+columns, then `dpsep.inference.multi_predictor` through the gate. Not private: the same behind an open gate,
+or EP, ADF, NUTS.
 
-**Privacy.** Everything here but `records()` is public; records go to gates and nowhere else. A row of the
+**Privacy.** A recipe is public; records go to gates and nowhere else. A row of the
 gate's arrays is one unit, so its sensitivity is that of whole units: where they are groups, all rows of a
 group are one contribution and clipped together. The proof is in docs/proofs/own-model.md.
 """
@@ -18,24 +18,21 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsep.estimators.charged_run import Run, Spend, charged_run, fingerprint_of
-from dpsep.estimators.columns import own_scaling, released, several, single, through_zero
-from dpsep.estimators.release_log import KeptGate
-from dpsep.estimators.release_trace import Table, watch_stable
+from dpsep.estimators.columns import map_columns, own_scaling, several, single, through_zero
 from dpsep.estimators.run import design_schedule
 from dpsep.families import Gaussian
 from dpsep.inference import adf, ep, multi_predictor, nuts, sep_newton
+from dpsep.inference.release_trace import Path, Table, watch_stable
 from dpsep.models.frozen import FrozenContribution, freeze
 from dpsep.models.glm import Columns
 from dpsep.models.multi_predictor import LinkedModel, Units, log_joint
-from dpsep.privacy.checkpoint import Checkpoint
 from dpsep.privacy.gate import Records
 from dpsep.privacy.grid import Block
-from dpsep.privacy.ledger import Ledger
 from dpsep.privacy.mechanism import Relation
 from dpsep.privacy.open_gate import OpenGate
 from dpsep.privacy.sampling import Sampling
 from dpsep.privacy.scaling import Scaling
+from dpsep.recipe import Opened, Recipe, Stage, Values
 from dpsep.theory.glm_defaults import Plan, warn_if_weak, weights_plan
 
 Array = NDArray[np.float64]
@@ -129,52 +126,37 @@ class LinkedResult(NamedTuple):
     draws: Array | None = None
 
 
-def fit_private(
-    task: LinkedTask,
-    records: Callable[[], Records],
-    *,
-    epsilon: float,
-    delta: float,
-    relation: Relation,
-    sampling: Sampling,
-    ledger: Ledger | None,
-    checkpoint: Checkpoint | None,
-    seed: int | None = None,
-    on_step: Callable[[int, int], None] | None = None,
-) -> tuple[LinkedResult, Spend]:
-    """Charge, then fit; nothing is read before the charge is durable."""
+def recipe_of(
+    task: LinkedTask, *, epsilon: float, delta: float, relation: Relation, sampling: Sampling
+) -> Recipe:
+    """Return the private fit of a task: bounds where none are declared, then the weights."""
     contribution = _frozen(task)
     schedule, chosen = design_schedule(task, epsilon, delta, relation, sampling)
     blocks = _blocks(task, chosen)
     warn_if_weak(chosen, schedule.parts[-1], task.dimension, task.unit)
+    scaling, maps, source = map_columns(
+        task.feature_scaling, task.outcome_scaling, task.shapes[0][-1], task.scaling_records
+    )
 
-    def work(run: Run) -> tuple[LinkedResult, str]:
-        arrays = run.records()
-        features, outcome, source = released(
-            task.feature_scaling, task.outcome_scaling, task.scaling_records(arrays), run
-        )
+    def run(opened: Opened, values: Values, path: Path) -> LinkedResult:
+        features, outcome = maps(values)
         if task.keep_zero:
             features, outcome = through_zero(features), through_zero(outcome)
         settings = _settings(task, features, outcome, chosen.warmup)
-        gate = run.gate(-1, arrays, blocks, contribution)
         watch = None
         if task.table is not None:
-            watch = watch_stable(run.saved.path, settings, task.table(features, outcome))
-        state = multi_predictor.run(KeptGate(gate, run.saved, on_step), settings, chosen.steps, watch=watch)
-        return _result(settings, state), source
+            watch = watch_stable(path, settings, task.table(features, outcome))
+        gate = opened(blocks, contribution)
+        return _result(settings, multi_predictor.run(gate, settings, chosen.steps, watch=watch))
 
-    return charged_run(
-        work,
-        records,
-        [(task.records, *shape) for shape in task.shapes],
+    return Recipe(
         schedule,
         delta,
-        fingerprint_of(schedule, delta, _public(task, contribution.digest)),
-        ledger=ledger,
-        checkpoint=checkpoint,
-        seed=seed,
-        early=("scaling",) if len(schedule.parts) > 1 else (),
-        unit=task.unit,
+        (*scaling, Stage("fit", run)),
+        [(task.records, *shape) for shape in task.shapes],
+        _public(task, contribution.digest),
+        source,
+        task.unit,
     )
 
 

@@ -14,10 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsep.estimators.release_trace import Moments
 from dpsep.families import Gamma, Gaussian
 from dpsep.families.flat import to_vector
 from dpsep.inference import sep, sep_newton
+from dpsep.inference.release_trace import Moments
 from dpsep.models import GLM, LearnedNoise
 from dpsep.models.glm import Columns
 from dpsep.models.linear import WeightsAndNoise

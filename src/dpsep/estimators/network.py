@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal, Self, cast, overload
 
 import jax
@@ -23,7 +24,7 @@ from dpsep.estimators.large import by_pieces, coded, records_of, whole_records
 from dpsep.estimators.network_open import fit_open
 from dpsep.estimators.network_posterior import LARGEST, FittedNetwork, NetworkDraws
 from dpsep.estimators.network_releases import sampling_of
-from dpsep.estimators.network_run import fit_private
+from dpsep.estimators.network_run import recipe_of
 from dpsep.estimators.network_task import task_of
 from dpsep.estimators.private import mark_score, statement_of
 from dpsep.estimators.rows import log_predictive, padded
@@ -157,15 +158,10 @@ class NetworkEstimator(NetworkDraws):
         self._keep_names(shape)
         if self.private:
             wanted = None if self.sampling is None else self._sampling()
-            budget = self._budget()
-            budget["sampling"] = sampling_of(task, wanted, cast(Relation, self.relation))
-            fitted, spend = fit_private(
-                task,
-                lambda: records_of(X, y, self._target),
-                **budget,
-                noise_aware=bool(self.noise_aware),
-                on_step=on_step,
-            )
+            sampling = sampling_of(task, wanted, cast(Relation, self.relation))
+            recipe = partial(recipe_of, task, noise_aware=bool(self.noise_aware))
+            records = partial(records_of, X, y, self._target)
+            fitted, spend = self._private_fit(recipe, records, on_step, sampling=sampling)
             self.privacy_: PrivacyStatement | None = statement_of(spend, leaks)
         else:
             check_cells(X)

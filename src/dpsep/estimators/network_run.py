@@ -7,21 +7,19 @@ not released in the first: it follows from the means and from inputs made up wit
 Private VI and point estimates release gradients (`dpsep.inference.descent`). Columns that are not declared to
 be standardised already are standardised by the released moments.
 
-**Privacy.** Everything here but `records()` is public; records go to gates and nowhere else. A run has up to
-three parts: scaling, moments, fit; the schedule is calibrated as one.
+**Privacy.** A recipe is public; records go to gates and nowhere else. A run has up to three stages: scaling,
+moments, fit; the schedule is calibrated as one.
 The proof is in docs/proofs/network-factors.md.
 """
 
 import math
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsep.estimators.charged_run import Run, Spend, charged_run, fingerprint_of
-from dpsep.estimators.columns import released
+from dpsep.estimators.columns import map_columns
 from dpsep.estimators.network_posterior import FittedNetwork
 from dpsep.estimators.network_releases import (
     gradient_method,
@@ -31,16 +29,14 @@ from dpsep.estimators.network_releases import (
     release_of,
 )
 from dpsep.estimators.network_task import Task
-from dpsep.estimators.release_log import KeptGate
 from dpsep.inference import descent, moments, network, network_diagonal
 from dpsep.inference.gate_protocol import Summed
+from dpsep.inference.release_trace import Path
 from dpsep.models.glm import Columns
 from dpsep.models.network_factors import flatten
-from dpsep.privacy.checkpoint import Checkpoint
-from dpsep.privacy.gate import Records
-from dpsep.privacy.ledger import Ledger
 from dpsep.privacy.mechanism import Mechanism, Relation, Schedule
 from dpsep.privacy.sampling import Sampling
+from dpsep.recipe import Opened, Recipe, Stage, Values
 from dpsep.theory.networks import FIRST_SHARE, diagonal_plan, network_schedule, sep_plan
 
 Array = NDArray[np.float64]
@@ -90,44 +86,43 @@ def design_schedule(
     )
 
 
-def fit_private(
+def recipe_of(
     task: Task,
-    records: Callable[[], Records],
     *,
     epsilon: float,
     delta: float,
     relation: Relation,
     sampling: Sampling,
-    ledger: Ledger | None,
-    checkpoint: Checkpoint | None,
-    seed: int | None = None,
     noise_aware: bool = True,
-    on_step: Callable[[int, int], None] | None = None,
-) -> tuple[FittedNetwork, Spend]:
-    """Charge, then fit; nothing is read before the charge is durable."""
+) -> Recipe:
+    """Return the private fit of a task: bounds where none are declared, moments, the weights."""
     schedule = design_schedule(task, epsilon, delta, relation, sampling)
     release = release_of(task)
+    scaling, maps, source = map_columns(task.feature_scaling, task.outcome_scaling, task.features)
+    moment_steps = moment_plan(task)[1]
 
-    def work(run: Run) -> tuple[FittedNetwork, str]:
-        arrays = run.records()
-        features, outcome, source = _scalings(task, arrays, run)
-        inputs = _moments(task, arrays, run, features, outcome)
-        kept = KeptGate(run.gate(-1, arrays, release.blocks, release.contribution), run.saved, on_step)
-        return fit_through(kept, task, inputs, release.steps, noise_aware), source
+    def moments_of(opened: Opened, values: Values, path: Path) -> Inputs:
+        del path
+        features, outcome = maps(values)
+        gate = opened(moment_blocks(task), moments.MomentContribution(task.outcome == "regression"))
+        found = moments.run(gate, features, outcome, task.columns, moment_steps)
+        return inputs_of(task, features, outcome, found, moment_ridge(task, schedule.parts[-2]))
 
-    early = ["scaling"] if task.feature_scaling is None or task.outcome_scaling is None else []
-    early += ["moments"] if moment_plan(task)[1] else []
-    return charged_run(
-        work,
-        records,
-        ((task.records, task.features), (task.records,)),
+    def run(opened: Opened, values: Values, path: Path) -> FittedNetwork:
+        del path
+        inputs = values.get("moments")
+        if inputs is None:
+            inputs = Inputs(*maps(values), np.zeros(task.features), np.eye(task.features))
+        gate = opened(release.blocks, release.contribution)
+        return fit_through(gate, task, inputs, release.steps, noise_aware)
+
+    return Recipe(
         schedule,
         delta,
-        _fingerprint(task, schedule, delta),
-        ledger=ledger,
-        checkpoint=checkpoint,
-        seed=seed,
-        early=early,
+        (*scaling, *([Stage("moments", moments_of)] if moment_steps else []), Stage("fit", run)),
+        ((task.records, task.features), (task.records,)),
+        _public(task),
+        "declared standardisation" if task.standard else source,
     )
 
 
@@ -269,27 +264,6 @@ def fitted(
     )
 
 
-def _scalings(task: Task, records: Records, run: Run) -> tuple[Columns, Columns, str]:
-    """Maps of the columns, and where they come from."""
-    features, outcome, source = released(task.feature_scaling, task.outcome_scaling, records, run)
-    return features, outcome, "declared standardisation" if task.standard else source
-
-
-def _moments(task: Task, records: Records, run: Run, features: Columns, outcome: Columns) -> Inputs:
-    """Release the moments of the columns, or take those kept, and standardise by them."""
-    if not moment_plan(task)[1]:
-        return Inputs(features, outcome, np.zeros(task.features), np.eye(task.features))
-    kept = run.saved.early("moments")
-    if kept is None:
-        contribution = moments.MomentContribution(task.outcome == "regression")
-        gate = run.gate(-2, records, moment_blocks(task), contribution)
-        found = moments.run(gate, features, outcome, task.columns, moment_plan(task)[1])
-        kept = np.concatenate([found.mean[None], found.half])
-        run.saved.keep_early("moments", kept)
-    found = moments.Moments(kept[0], kept[1:])
-    return inputs_of(task, features, outcome, found, moment_ridge(task, run.schedule.parts[-2]))
-
-
 def inputs_of(
     task: Task, features: Columns, outcome: Columns, found: moments.Moments, ridge: float
 ) -> Inputs:
@@ -323,12 +297,12 @@ def _shifted(columns: Columns, mean: Any, deviation: Any) -> Columns:
     return columns._replace(centre=centre, scale=np.asarray(columns.scale) * deviation)  # pyright: ignore
 
 
-def _fingerprint(task: Task, schedule: Schedule, delta: float) -> str:
+def _public(task: Task) -> dict[str, Any]:
+    """Public settings, which a resumed run must have, too."""
     scalings = (task.feature_scaling, task.outcome_scaling)
-    settings = {
+    return {
         "scalings": [None if one is None else [part.tolist() for part in one] for one in scalings],
         "task": [repr(part) for part in task._replace(feature_scaling=None, outcome_scaling=None)],
         "blocks": [repr(block) for block in (*release_of(task).blocks, *moment_blocks(task))],
         "plan": repr(sep_plan(task)),
     }
-    return fingerprint_of(schedule, delta, settings)

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsep.estimators.release_trace import Table
 from dpsep.estimators.summary import LEFT_OUT, Summary, interval_row, spans
+from dpsep.inference.release_trace import Table
 from dpsep.models.glm import Columns
 
 Array = NDArray[np.float64]

@@ -12,10 +12,10 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from dpsep.data import as_matrix
-from dpsep.estimators.charged_run import Spend
 from dpsep.estimators.input_checks import Structure, check_names, is_known, table_shape
 from dpsep.estimators.pipeline_leaks import upstream_leaks
 from dpsep.estimators.statement import PrivacyStatement, statement
+from dpsep.fit import Spend, fit_private
 from dpsep.privacy import hosts
 from dpsep.privacy.checkpoint import Checkpoint
 from dpsep.privacy.leaks import (
@@ -30,7 +30,9 @@ from dpsep.privacy.leaks import (
 from dpsep.privacy.ledger import Ledger, as_ledger
 from dpsep.privacy.ledger_connection import guarded
 from dpsep.privacy.mechanism import Relation
+from dpsep.privacy.record_sources import Records
 from dpsep.privacy.sampling import FullBatch, PoissonSampling, Sampling
+from dpsep.recipe import Recipe
 
 MOST_NUMBER = 1e100
 """Largest number that a parameter may be; smaller ones than its inverse are no clips."""
@@ -106,8 +108,22 @@ class PrivateEstimator(BaseEstimator):
             f"not {self.sampling!r}."
         )
 
-    def _budget(self) -> dict[str, Any]:
-        """What every private run takes: the budget, whose neighbours, which rows, who is told."""
+    def _private_fit(
+        self,
+        recipe: Callable[..., Recipe],
+        records: Callable[[], Records],
+        on_step: Callable[[int, int], None] | None,
+        **changes: Any,
+    ) -> tuple[Any, Spend]:
+        """Run a recipe by this estimator's budget, ledger and checkpoint; return its result and its cost.
+
+        Parameters
+        ----------
+        recipe
+            Makes the recipe from a budget: epsilon, delta, relation and sampling.
+        changes
+            Of the budget.
+        """
         if self.checkpoint is not None and hosts.several():
             raise ValueError(
                 "a run of several processes cannot be resumed, and checkpoint is given; leave it out. What "
@@ -116,15 +132,20 @@ class PrivateEstimator(BaseEstimator):
         with hosts.together():
             # Of several processes the first has the ledger; the others wait for its word.
             ledger = as_ledger(self.ledger) if hosts.leads() else None
-        return {
+        budget: dict[str, Any] = {
             "epsilon": float(self.epsilon),
             "delta": float(self.delta),
             "relation": cast(Relation, self.relation),
             "sampling": self._sampling(),
-            "ledger": cast(Ledger | None, ledger),
-            "checkpoint": None if self.checkpoint is None else Checkpoint(self.checkpoint),
-            "seed": self.random_state,
         }
+        return fit_private(
+            recipe(**budget | changes),
+            records,
+            ledger=cast(Ledger | None, ledger),
+            checkpoint=None if self.checkpoint is None else Checkpoint(self.checkpoint),
+            seed=self.random_state,
+            on_step=on_step,
+        )
 
     def _keep_names(self, shape: Structure) -> None:
         """Keep the number and the names of the columns, as scikit-learn does."""

@@ -1,40 +1,36 @@
 r"""A fit of linear weights: what every estimator of them shares.
 
-Private: calibrate the noise from public numbers, charge (`dpsep.estimators.charged_run`), then scale the
-columns (declared bounds, or released histograms) and run the algorithm through the gate. Not private: the
-same algorithm behind an open gate.
+Private: `recipe_of` calibrates the noise from public numbers and says what is run, which `dpsep.fit` does:
+scale the columns (declared bounds, or released histograms), then the algorithm through the gate. Not private:
+the same algorithm behind an open gate.
 
-**Privacy.** Everything here but `records()` is public; records go to gates and nowhere else.
+**Privacy.** A recipe is public; records go to gates and nowhere else.
 The proof is in docs/proofs/glm.md.
 """
 
 import math
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpsep.estimators import natural as natural_update
-from dpsep.estimators.charged_run import Run, Spend, charged_run, fingerprint_of
-from dpsep.estimators.columns import own_scaling, released, several, single, through_zero
+from dpsep.estimators.columns import map_columns, own_scaling, several, single, through_zero
 from dpsep.estimators.posterior import table_map
-from dpsep.estimators.release_log import KeptGate
-from dpsep.estimators.release_trace import watch_stable
 from dpsep.families import Gamma
 from dpsep.inference import sep_newton
+from dpsep.inference.release_trace import Path, watch_stable
 from dpsep.models.concentrated_noise import ConcentratedNoise
 from dpsep.models.glm import Columns, GLMContribution, LinearContribution
 from dpsep.models.linear import GaussianLikelihood
-from dpsep.privacy.checkpoint import Checkpoint
 from dpsep.privacy.gate import Records
 from dpsep.privacy.grid import Block
-from dpsep.privacy.ledger import Ledger
 from dpsep.privacy.mechanism import Relation, Schedule
 from dpsep.privacy.open_gate import OpenGate
 from dpsep.privacy.record_sources import Part
 from dpsep.privacy.sampling import Sampling
 from dpsep.privacy.scaling import Scaling
+from dpsep.recipe import Opened, Recipe, Stage, Values
 from dpsep.theory.glm_defaults import (
     HIDDEN,
     Plan,
@@ -151,21 +147,16 @@ def design_schedule(
     )
 
 
-def fit_private(
+def recipe_of(
     task: Task,
-    records: Callable[[], Records],
     *,
     epsilon: float,
     delta: float,
     relation: Relation,
     sampling: Sampling,
-    ledger: Ledger | None,
-    checkpoint: Checkpoint | None,
-    seed: int | None = None,
     natural: float | None = None,
-    on_step: Callable[[int, int], None] | None = None,
-) -> tuple[Result, Spend]:
-    """Charge, then fit; nothing is read before the charge is durable.
+) -> Recipe:
+    """Return the private fit of a task: bounds where none are declared, then the weights.
 
     Parameters
     ----------
@@ -180,43 +171,40 @@ def fit_private(
         blocks, contribution = natural_update.parts(
             task.likelihood, task.dimension, task.intercept, task.clip
         )
+    scaling, maps, source = map_columns(task.feature_scaling, task.outcome_scaling, task.features)
+    hidden = task.excess * precision_noise(chosen, schedule.parts[-1], task.dimension) > HIDDEN
 
-    def work(run: Run) -> tuple[Result, str]:
-        arrays = run.records()
-        features, outcome, source = released(task.feature_scaling, task.outcome_scaling, arrays, run)
+    def run(opened: Opened, values: Values, path: Path) -> Result:
+        features, outcome = maps(values)
         if not task.intercept:
             features, outcome = through_zero(features), through_zero(outcome)
         settings = settings_of(task, features, outcome, chosen.warmup)
-        if task.excess * precision_noise(chosen, schedule.parts[-1], task.dimension) > HIDDEN:
+        if hidden:
             settings = settings._replace(parts=_parts(task))
-        kept = KeptGate(run.gate(-1, arrays, blocks, contribution), run.saved, on_step)
+        gate = opened(blocks, contribution)
         table = table_map(features, outcome, intercept=task.intercept)
         if natural is None:
-            watch = watch_stable(run.saved.path, settings, table)
-            return _result(task, settings, sep_newton.run(kept, settings, chosen.steps, watch=watch)), source
+            watch = watch_stable(path, settings, table)
+            return _result(task, settings, sep_newton.run(gate, settings, chosen.steps, watch=watch))
         assert isinstance(contribution, natural_update.NaturalContribution)
         moments = natural_update.run(
-            kept,
+            gate,
             contribution,
             settings,
             natural,
             task.clip,
             chosen.steps,
-            watch=lambda found: run.saved.path.estimate(table, found),
+            watch=lambda found: path.estimate(table, found),
         )
-        return Result(*moments, features, outcome, chosen.steps), source
+        return Result(*moments, features, outcome, chosen.steps)
 
-    return charged_run(
-        work,
-        records,
-        ((task.records, task.features), (task.records,)),
+    return Recipe(
         schedule,
         delta,
-        _fingerprint(task, schedule, delta, natural, blocks),
-        ledger=ledger,
-        checkpoint=checkpoint,
-        seed=seed,
-        early=("scaling",) if len(schedule.parts) > 1 else (),
+        (*scaling, Stage("fit", run)),
+        ((task.records, task.features), (task.records,)),
+        _public(task, natural, blocks),
+        source,
     )
 
 
@@ -299,9 +287,8 @@ def _result(task: Task, settings: sep_newton.Settings, state: sep_newton.State) 
     return Result(state.mean, covariance, extra, noise, settings.features, settings.outcome, state.step)
 
 
-def _fingerprint(
-    task: Task, schedule: Schedule, delta: float, natural: float | None, blocks: list[Block]
-) -> str:
+def _public(task: Task, natural: float | None, blocks: list[Block]) -> dict[str, Any]:
+    """Public settings, which a resumed run must have, too."""
     scalings = (task.feature_scaling, task.outcome_scaling)
     settings = {
         "natural": natural,
@@ -310,4 +297,4 @@ def _fingerprint(
         "scalings": [None if one is None else [part.tolist() for part in one] for one in scalings],
         "task": [repr(part) for part in task._replace(feature_scaling=None, outcome_scaling=None)],
     }
-    return fingerprint_of(schedule, delta, settings)
+    return settings

@@ -77,9 +77,7 @@ class RehearsalGate:
         }
 
 
-def rehearse(
-    work: Callable[[Any], object], schedule: Schedule, shapes: Sequence[tuple[int, ...]], saved: Any
-) -> None:
+def rehearse(work: Callable[[Any], object], schedule: Schedule, shapes: Sequence[tuple[int, ...]]) -> None:
     """Go through the work of a run without records; raise what it would raise of its programs.
 
     Parameters
@@ -90,11 +88,9 @@ def rehearse(
         What is to be charged for.
     shapes
         Of the arrays of the table.
-    saved
-        Where releases would be kept: in memory.
     """
     try:
-        work(_Rehearsal(schedule, shapes, saved))
+        work(_Rehearsal(schedule, shapes))
     except Rehearsed:
         return
     except (ArithmeticError, np.linalg.LinAlgError):
@@ -105,19 +101,21 @@ def rehearse(
 
 
 class _Rehearsal:
-    """A run before its charge; see `dpsep.estimators.charged_run.Run`."""
+    """A run before its charge; see `dpsep.privacy.charged_run.Run`."""
 
-    def __init__(self, schedule: Schedule, shapes: Sequence[tuple[int, ...]], saved: Any) -> None:
-        self.schedule, self.saved = schedule, saved
+    def __init__(self, schedule: Schedule, shapes: Sequence[tuple[int, ...]]) -> None:
+        self._schedule = schedule
         self._shapes = shapes
 
     def records(self) -> Records:
         """Stand-ins for the arrays of the table, which take no memory."""
         return tuple(np.broadcast_to(np.nan, shape) for shape in self._shapes)
 
-    def gate(
-        self, part: int, records: Records, blocks: Sequence[Block], contribution: Contribution
-    ) -> RehearsalGate:
-        """Return a gate that reads nothing."""
-        last = part in (-1, len(self.schedule.parts) - 1)
-        return RehearsalGate(records, self.schedule.parts[part], blocks, contribution, last=last)
+    def stage(
+        self, part: int, records: Records, on_release: object = None
+    ) -> Callable[[Sequence[Block], Contribution], RehearsalGate]:
+        """Return what opens gates that read nothing."""
+        del on_release
+        last = part == len(self._schedule.parts) - 1
+        mechanism = self._schedule.parts[part]
+        return lambda blocks, contribution: RehearsalGate(records, mechanism, blocks, contribution, last=last)

@@ -25,17 +25,15 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsep.privacy.gate import Records
 from dpsep.privacy.grid import Block, Contribution
-from dpsep.privacy.mechanism import Mechanism
 
 RELEASES = 3
 """How many releases the scaling takes."""
 _POWER = 20
 
 Array = NDArray[np.float64]
-Opened = Callable[[Records, list[Block], Contribution], Any]
-"""Opens a gate to records, for blocks and a contribution."""
+Opened = Callable[[list[Block], Contribution], Any]
+"""Opens a gate to the arrays whose columns are wanted, for blocks and a contribution."""
 
 
 class Scaling(NamedTuple):
@@ -100,22 +98,17 @@ class LinearCounts:
         return (jnp.where(jnp.isfinite(cells), jnp.clip(number, 0, self.bins - 1), -1.0),)
 
 
-def estimate(records: Records, mechanism: Mechanism, opened: Opened) -> Scaling:
+def estimate(columns: int, opened: Opened) -> Scaling:
     """Find bounds of every column of all arrays, side by side, and the scaling that follows from them.
 
     Parameters
     ----------
-    records
-        Arrays with one row a record; a vector counts as one column.
-    mechanism
-        With `RELEASES` steps.
+    columns
+        Of all arrays together; a vector counts as one.
     opened
-        Opens a gate of that mechanism.
+        Opens a gate to them, of a mechanism of `RELEASES` steps.
     """
-    if mechanism.steps != RELEASES:
-        raise ValueError(f"private scaling takes {RELEASES} releases, not {mechanism.steps}.")
-    columns = sum(1 if array.ndim == 1 else array.shape[1] for array in records)
-    counts, deviation = _histogram(records, opened, columns, MagnitudeCounts(), None)
+    counts, deviation = _histogram(opened, columns, MagnitudeCounts(), None)
     low, high = _magnitude_range(counts, deviation)
     bins = _linear_bins(deviation)
     edges = np.zeros((columns, 0))
@@ -123,7 +116,7 @@ def estimate(records: Records, mechanism: Mechanism, opened: Opened) -> Scaling:
         if done > 1:
             low, high = _range(counts, deviation, edges)
         edges = low[:, None] + (high - low)[:, None] * np.linspace(0.0, 1.0, bins + 1)
-        counts, deviation = _histogram(records, opened, columns, LinearCounts(bins), (low, high))
+        counts, deviation = _histogram(opened, columns, LinearCounts(bins), (low, high))
     return within(*_bounds(counts, deviation, edges))
 
 
@@ -132,7 +125,6 @@ def _cells(chunk: tuple[jax.Array, ...]) -> jax.Array:
 
 
 def _histogram(
-    records: Records,
     opened: Opened,
     columns: int,
     contribution: MagnitudeCounts | LinearCounts,
@@ -140,7 +132,7 @@ def _histogram(
 ) -> tuple[Array, float]:
     """One release of the joint histogram, as shares of the records, and the noise of a share."""
     block = Block("counts", columns, math.sqrt(columns), kind="count", bins=contribution.bins)
-    gate = opened(records, [block], contribution)
+    gate = opened([block], contribution)
     released = gate.release(public)["counts"]
     return released / gate.expected_batch, gate.deviations["counts"] / gate.expected_batch
 

@@ -16,9 +16,9 @@ from dpsep import (
     NetworkRegressor,
 )
 from dpsep.estimators import store
-from dpsep.estimators.release_log import KeptGate
-from dpsep.estimators.release_trace import MOST_WEIGHTS, Moments, Path, Table
+from dpsep.inference.release_trace import MOST_WEIGHTS, Moments, Path, Table
 from dpsep.privacy.curve import schedule_of
+from dpsep.privacy.release_log import KeptGate
 
 from . import custom_made
 from .made import BINARY, BOUNDS, LINEAR, table
@@ -167,7 +167,7 @@ def test_an_estimate_that_cannot_be_computed_does_not_end_a_run(monkeypatch: pyt
     def singular(*_: Any) -> Any:
         raise np.linalg.LinAlgError("singular")
 
-    monkeypatch.setattr("dpsep.estimators.release_trace._in_table", singular)
+    monkeypatch.setattr("dpsep.inference.release_trace._in_table", singular)
     model = FITS["linear"]()
     assert model.path_["estimates"] is None
     assert len(model.path_["blocks"]) == 3

@@ -1,4 +1,4 @@
-"""Runs that can die and go on: the releases of a run, kept one by one before they are used.
+"""Runs that can die and go on: the releases of every stage of a run, kept one by one before they are used.
 
 **Privacy.** A checkpoint holds released vectors, their number and the hash of public settings; no generator
 state, no batch, nothing of a record. The state of an algorithm is a function of its releases, so it is
@@ -11,6 +11,7 @@ folder, or two copies. The proof is in docs/proofs/index.md.
 """
 
 import os
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Any, Self
@@ -18,11 +19,9 @@ from typing import IO, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsep.estimators.release_trace import Path as FitPath
 from dpsep.privacy.checkpoint import Checkpoint, CheckpointError, fsync_folder, make_folder
 from dpsep.privacy.gate import Gate
 from dpsep.privacy.ledger import Ledger, Row
-from dpsep.privacy.permit import Permit
 
 try:
     import fcntl
@@ -32,7 +31,7 @@ except ImportError:  # not there on Windows, where two processes in one folder a
 Array = NDArray[np.float64]
 
 
-class SavedRun:
+class ReleaseLog:
     """The releases of a run, in memory and, with a checkpoint, on disk after every one of them.
 
     Parameters
@@ -48,16 +47,10 @@ class SavedRun:
     ----------
     run
         Name of the run found in the checkpoint, or begun.
-    lost
-        Releases that may have been made and not kept.
-    releases
-        Releases kept.
+    kept, lost
+        Releases of each stage, by its name: kept, and those that may have been made and not kept.
     secure
         Whether all of them come from a secure stream.
-    path
-        What releases held beside their noise, those handed out again included.
-    permit
-        Proof of the charge, once there is one.
     """
 
     def __init__(self, checkpoint: Checkpoint | None, fingerprint: str, ledger: Ledger | None = None) -> None:
@@ -66,11 +59,9 @@ class SavedRun:
         self.ledger = ledger
         self._arrays: dict[str, Array] = {}
         self.run: str | None = None
-        self.lost = 0
-        self.releases = 0
+        self.kept: Counter[str] = Counter()
+        self.lost: Counter[str] = Counter()
         self.secure = True
-        self.path = FitPath()
-        self.permit: Permit | None = None
         self._lock: IO[str] | None = None
         if checkpoint is None:
             return
@@ -85,13 +76,21 @@ class SavedRun:
         found = checkpoint.load()
         if found is None:
             return
+        if "kept" not in found.meta and "run" in found.meta:
+            raise CheckpointError(
+                "the checkpoint was written by an earlier version, which kept its releases in another way, "
+                "and cannot be resumed; what its run was charged stays on the ledger. Finish it with that "
+                "version, or start anew in another folder."
+            )
         if found.meta.get("settings") != self._fingerprint:
             raise CheckpointError(
                 "the checkpoint belongs to a run with other settings or another table shape; give the same "
                 "ones to resume it, or another folder to start anew."
             )
-        kinds = {"run": str, "lost": int, "secure": bool, "ledger": str | None}
-        if any(not isinstance(found.meta.get(key, ...), kind) for key, kind in kinds.items()):
+        kinds = {"run": str, "kept": dict, "lost": dict, "secure": bool, "ledger": str | None}
+        sane = all(isinstance(found.meta.get(key, ...), kind) for key, kind in kinds.items())
+        counts = [found.meta[key] for key in ("kept", "lost")] if sane else []
+        if not sane or not all(type(n) is int and n >= 0 for part in counts for n in part.values()):
             raise CheckpointError(
                 "the checkpoint says nothing of its run, or nonsense; only a whole file is used. Move it "
                 "away and start anew in another folder."
@@ -102,8 +101,8 @@ class SavedRun:
                 "resume it, or another folder to start anew. Nothing was charged or read."
             )
         self._arrays = dict(found.arrays)
-        self.run, self.lost, self.releases = found.meta["run"], found.meta["lost"], found.step
-        self.secure = found.meta["secure"]
+        self.run, self.secure = found.meta["run"], found.meta["secure"]
+        self.kept, self.lost = Counter(found.meta["kept"]), Counter(found.meta["lost"])
 
     @property
     def _ledger_name(self) -> str | None:
@@ -116,10 +115,6 @@ class SavedRun:
         if self._lock is not None:
             self._lock.close()
             self._lock = None
-
-    def early(self, name: str) -> Array | None:
-        """Return what a part before the fit released under this name, if it was kept."""
-        return self._arrays.get(name)
 
     def begin(self, run: str, *, secure: bool) -> None:
         """Write down, before anything is read, that the run has begun."""
@@ -143,65 +138,83 @@ class SavedRun:
             )
         charged = kinds.count("extra-step")
         begun = max((int(row.event["number"]) for row in own if row.kind == "release"), default=0)
-        late = begun > self.releases + charged + 1
-        if charged > self.lost or late or ("finished" in kinds and not complete):
+        late = begun > self.kept.total() + charged + 1
+        if charged > self.lost.total() or late or ("finished" in kinds and not complete):
             raise CheckpointError(
                 "the ledger knows of a later state of this run: the checkpoint is an old copy, and its "
                 "releases would be made twice. Restore the latest one, or start anew in another folder."
             )
         return charged
 
-    def keep_early(self, name: str, released: Array) -> None:
-        """Keep what a part before the fit released."""
-        self._arrays[name] = released
-        self._write()
-
     def begin_release(self) -> None:
         """Tell the ledger, if there is one and the run can be resumed, that the next release begins."""
         if self.ledger is not None and self._checkpoint is not None:
             assert self.run is not None
-            self.ledger.begin_release(self.run, self.releases + self.lost + 1)
+            self.ledger.begin_release(self.run, self.kept.total() + self.lost.total() + 1)
 
-    def keep(self, released: dict[str, Array]) -> None:
+    def keep(self, stage: str, released: dict[str, Array]) -> None:
         """Keep a release."""
         for name, value in released.items():
-            self._arrays[f"{name}.{self.releases}"] = value
-        self.releases += 1
+            self._arrays[f"{stage}.{self.kept[stage]}.{name}"] = value
+        self.kept[stage] += 1
         self._write()
 
-    def release(self, number: int, names: list[str]) -> dict[str, Array]:
+    def release(self, stage: str, number: int, names: list[str]) -> dict[str, Array]:
         """Return a release kept earlier."""
-        return {name: self._arrays[f"{name}.{number}"] for name in names}
+        return {name: self._arrays[f"{stage}.{number}.{name}"] for name in names}
 
     def _write(self) -> None:
         if self._checkpoint is not None:
-            meta = {"run": self.run, "lost": self.lost, "settings": self._fingerprint}
-            meta |= {"ledger": self._ledger_name, "secure": self.secure}
-            self._checkpoint.save(self.releases, self._arrays, meta)
+            meta = {"run": self.run, "kept": dict(self.kept), "lost": dict(self.lost)}
+            meta |= {"settings": self._fingerprint, "ledger": self._ledger_name, "secure": self.secure}
+            self._checkpoint.save(self.kept.total(), self._arrays, meta)
 
 
-class KeptGate:
-    """A gate that hands out kept releases first and keeps new ones before they are used.
+class KeptReleases:
+    """Where the gates of one stage get their releases: kept ones first, then new ones, kept before they are
+    used.
 
     Parameters
     ----------
-    gate, saved
-        Where new releases come from, and where they are kept.
-    on_step
-        Called after every release with the number made and their total. One that has a method ``begin`` is
-        first told what was charged: the schedule, delta, epsilon, and how many releases may have been made
-        and not kept; all public.
+    log, stage
+        Where releases are kept, and under which name.
+    on_release
+        Called with each release, kept or new, the deviations of its noise, and its number, from one on.
     """
 
-    def __init__(self, gate: Gate, saved: SavedRun, on_step: Callable[[int, int], None] | None) -> None:
-        self._gate = gate
-        self._saved = saved
+    def __init__(
+        self,
+        log: ReleaseLog,
+        stage: str,
+        on_release: Callable[[dict[str, Array], dict[str, float], int], None] | None = None,
+    ) -> None:
+        self._log, self._stage = log, stage
         self._next = 0
-        self._on_step = on_step
-        begin = getattr(on_step, "begin", None)
-        if begin is not None and saved.permit is not None:
-            permit = saved.permit
-            begin(permit.schedule, permit.delta, permit.epsilon, saved.lost)
+        self._on_release = on_release
+
+    def gate(self, gate: Gate) -> "KeptGate":
+        """Return a gate whose releases are kept here."""
+        return KeptGate(gate, self)
+
+    def take(self, gate: Gate, public: Any) -> dict[str, Array]:
+        """Return the next release, kept or new."""
+        if self._next < self._log.kept[self._stage]:
+            released = self._log.release(self._stage, self._next, list(gate.deviations))
+        else:
+            self._log.begin_release()
+            released = gate.release(public)
+            self._log.keep(self._stage, released)
+        self._next += 1
+        if self._on_release is not None:
+            self._on_release(released, gate.deviations, self._next)
+        return released
+
+
+class KeptGate:
+    """A gate that hands out kept releases first and keeps new ones before they are used."""
+
+    def __init__(self, gate: Gate, kept: KeptReleases) -> None:
+        self._gate, self._kept = gate, kept
 
     @property
     def records(self) -> int:
@@ -220,17 +233,7 @@ class KeptGate:
 
     def release(self, public: Any) -> dict[str, Array]:
         """Return the next release, kept or new."""
-        if self._next < self._saved.releases:
-            released = self._saved.release(self._next, list(self.deviations))
-        else:
-            self._saved.begin_release()
-            released = self._gate.release(public)
-            self._saved.keep(released)
-        self._next += 1
-        self._saved.path.release(released, self.deviations)
-        if self._on_step is not None:
-            self._on_step(self._next, self._gate.mechanism.steps)
-        return released
+        return self._kept.take(self._gate, public)
 
 
 def _locked(folder: Path) -> IO[str]:

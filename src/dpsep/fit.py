@@ -1,0 +1,119 @@
+"""The one driver of private fits: it charges a recipe, runs its stages in order, and says what that cost.
+
+Calibrated and described by the model (`dpsep.recipe`), charged, kept and resumed by
+`dpsep.privacy.charged_run`. Nothing else in the house knows how to do any of this.
+
+**Privacy.** The result and all values on the way are functions of releases and public numbers; records go to
+the stages' gates and nowhere else. The proof is in docs/proofs/index.md.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from dpsep.inference.release_trace import Path
+from dpsep.privacy.charged_run import Run, charged_run, fingerprint_of
+from dpsep.privacy.checkpoint import Checkpoint
+from dpsep.privacy.gate import Records
+from dpsep.privacy.ledger import Ledger
+from dpsep.privacy.mechanism import Schedule
+from dpsep.privacy.permit import Permit
+from dpsep.recipe import Recipe
+
+Progress = Callable[[int, int], None]
+
+
+class Spend(NamedTuple):
+    """What a private fit cost and how, and the path that it took.
+
+    Attributes
+    ----------
+    permit, schedule, epsilon
+        What was charged.
+    scaling
+        Where the columns' scaling comes from, in words.
+    secure
+        Whether the result is for release.
+    path
+        What was released.
+    names
+        What each part of the schedule releases, in a word.
+    unit
+        Whose privacy is counted.
+    """
+
+    permit: Permit
+    schedule: Schedule
+    epsilon: float
+    scaling: str
+    secure: bool
+    path: Path
+    names: tuple[str, ...]
+    unit: str = "record"
+
+
+def fit_private(
+    recipe: Recipe,
+    records: Callable[[], Records],
+    *,
+    ledger: Ledger | None,
+    checkpoint: Checkpoint | None,
+    seed: int | None = None,
+    on_step: Progress | None = None,
+) -> tuple[Any, Spend]:
+    """Charge a recipe, then run its stages; nothing is read before the charge is durable.
+
+    Parameters
+    ----------
+    recipe
+        What is fitted, and what it costs.
+    records
+        Reads the table's arrays.
+    ledger, checkpoint, seed
+        Who is told, where releases are kept, and a seed for noise that is not for release.
+    on_step
+        Called after every release of the last stage with the number made and their total. One that has a
+        method ``begin`` is first told what was charged: the schedule, delta, epsilon, and how many releases
+        may have been made and not kept; all public.
+    """
+    path = Path()
+    last = len(recipe.stages) - 1
+    steps = recipe.schedule.parts[-1].steps
+
+    def told(released: dict[str, Any], deviations: dict[str, float], number: int) -> None:
+        path.release(released, deviations)
+        if on_step is not None:
+            on_step(number, steps)
+
+    def work(run: Run) -> Any:
+        arrays = run.records()
+        values: dict[str, Any] = {}
+        for part, stage in enumerate(recipe.stages):
+            if part == last:
+                _begin(on_step, run)
+            opened = run.stage(part, stage.rows(arrays), told if part == last else None)
+            values[stage.name] = stage.run(opened, values, path)
+        return values[recipe.stages[last].name]
+
+    names = tuple(stage.name for stage in recipe.stages)
+    result, permit, secure = charged_run(
+        work,
+        records,
+        recipe.shapes,
+        recipe.schedule,
+        recipe.delta,
+        fingerprint_of(recipe.schedule, recipe.delta, recipe.settings),
+        stages=names,
+        ledger=ledger,
+        checkpoint=checkpoint,
+        seed=seed,
+        unit=recipe.unit,
+    )
+    spent = (permit, permit.schedule, permit.epsilon, recipe.scaling, secure)
+    return result, Spend(*spent, path, names, recipe.unit)
+
+
+def _begin(on_step: Progress | None, run: Run) -> None:
+    begin = getattr(on_step, "begin", None)
+    if begin is not None and isinstance(run, Run):
+        permit = run.permit
+        begin(permit.schedule, permit.delta, permit.epsilon, run.log.lost.total())

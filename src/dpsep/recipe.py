@@ -1,0 +1,93 @@
+"""What a private fit is, to the one driver that runs every fit (`dpsep.fit`): a list of stages.
+
+A stage is one part of the schedule that is charged, and what is made of its releases. It may use what earlier
+stages released, and nothing else of the data. The stages that models share are made here and in
+`dpsep.inference.moments`; a model's own are in the module that fits it.
+
+**Privacy.** Everything in a recipe is public and fixed before anything is charged: the schedule, the stages'
+order, the arrays that each reads, the settings that are hashed. Records reach a stage through gates alone.
+The proof is in docs/proofs/index.md.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from dpsep.inference.gate_protocol import Summed
+from dpsep.inference.release_trace import Path
+from dpsep.privacy import scaling
+from dpsep.privacy.grid import Block, Contribution
+from dpsep.privacy.mechanism import Schedule
+from dpsep.privacy.record_sources import Records
+
+Values = Mapping[str, Any]
+"""What the stages before have made, by name."""
+
+
+class Opened(Protocol):
+    """Opens a gate of a stage's part of the schedule to the arrays that the stage reads."""
+
+    def __call__(self, blocks: Sequence[Block], contribution: Contribution) -> Summed:
+        """Return the gate."""
+        ...
+
+
+class Stage(NamedTuple):
+    """One part of a schedule, and what is made of its releases.
+
+    Attributes
+    ----------
+    name
+        What it releases, in a word: for messages, statements and the log of releases.
+    run
+        Opens gates, and makes a public value of what they release. It is called anew when a run is resumed,
+        and then gets the releases that were kept: it must be a function of releases and earlier values.
+    rows
+        The arrays that its gates read, of those of the table.
+    """
+
+    name: str
+    run: Callable[[Opened, Values, Path], Any]
+    rows: Callable[[Records], Records] = lambda arrays: arrays
+
+
+class Recipe(NamedTuple):
+    """A private fit before it is charged.
+
+    Attributes
+    ----------
+    schedule, delta
+        What is charged: one part a stage.
+    stages
+        In order; the value of the last is the result.
+    shapes
+        Of the table's arrays, which are public.
+    settings
+        Public settings, of JSON's types; a run is resumed by the same ones only.
+    scaling
+        Where the columns' scaling comes from, in words.
+    unit
+        Whose privacy is counted: what one row of the gates' arrays is.
+    """
+
+    schedule: Schedule
+    delta: float
+    stages: tuple[Stage, ...]
+    shapes: Sequence[tuple[int, ...]]
+    settings: Any
+    scaling: str
+    unit: str = "record"
+
+
+SCALING = "scaling"
+"""Name of the stage that finds bounds which nobody declared."""
+DECLARED, FOUND = "declared bounds", "private histograms, inside epsilon"
+
+
+def scaling_stage(columns: int, rows: Callable[[Records], Records]) -> Stage:
+    """Return the stage that finds bounds of columns; its value is a `dpsep.privacy.scaling.Scaling`."""
+
+    def run(opened: Opened, values: Values, path: Path) -> scaling.Scaling:
+        del values, path
+        return scaling.estimate(columns, opened)
+
+    return Stage(SCALING, run, rows)
