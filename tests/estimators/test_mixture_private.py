@@ -196,7 +196,7 @@ def test_noise_aware_adds_the_known_noise_to_the_means_and_nothing_else() -> Non
 
 
 def test_the_charge_is_on_the_ledger_when_the_first_record_is_read(tmp_path: Path) -> None:
-    ledger = ledger_at(tmp_path)
+    ledger = ledger_at(tmp_path, 3.0)
     seen: list[float] = []
     watched = Watched(table(), lambda: seen.append(ledger.spent().epsilon))
     GaussianMixture(2, 0.75, ledger=ledger, **BOUNDS).fit(watched)
@@ -206,7 +206,7 @@ def test_the_charge_is_on_the_ledger_when_the_first_record_is_read(tmp_path: Pat
 
 
 def test_a_table_that_cannot_be_read_is_charged_all_the_same(tmp_path: Path) -> None:
-    ledger = ledger_at(tmp_path)
+    ledger = ledger_at(tmp_path, 3.0)
 
     def fail() -> None:
         raise Died("the disk is gone")
@@ -266,7 +266,7 @@ def test_wrong_parameters_are_refused_before_anything_is_charged_or_read(
 
 
 def test_shapes_that_do_not_fit_are_refused_before_anything_is_charged(tmp_path: Path) -> None:
-    ledger = ledger_at(tmp_path)
+    ledger = ledger_at(tmp_path, 3.0)
     for cells in (table()[0], table()[:1], table()[:, :0], table() * 1j):
         with pytest.raises(ValueError, match=r"."):
             GaussianMixture(1, ledger=ledger, **BOUNDS).fit(cells)
@@ -406,7 +406,7 @@ def test_a_run_that_died_goes_on_from_its_releases_and_pays_for_one_more(done: i
 def test_a_run_whose_releases_are_all_kept_is_not_charged_and_reads_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ledger = ledger_at(tmp_path)
+    ledger = ledger_at(tmp_path, 3.0)
     first = run(tmp_path, ledger)
     spent = ledger.spent()
 
@@ -446,7 +446,7 @@ def test_a_resumed_run_uses_the_releases_that_were_kept(
 def test_a_run_that_died_in_any_stage_goes_on_and_its_lost_release_is_charged_to_that_stage(
     declared: bool, done: int, stage: str, tmp_path: Path
 ) -> None:
-    ledger = ledger_at(tmp_path)
+    ledger = ledger_at(tmp_path, 3.0)
     more: dict[str, Any] = {} if declared else {"bounds": None}
     died_at(done, tmp_path, ledger, **more)
     spent = ledger.spent().epsilon
@@ -462,7 +462,7 @@ def test_a_run_that_died_in_any_stage_goes_on_and_its_lost_release_is_charged_to
 def test_a_release_of_an_early_stage_that_was_made_and_not_kept_is_charged_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ledger = ledger_at(tmp_path)
+    ledger = ledger_at(tmp_path, 3.0)
 
     def die(log: ReleaseLog, stage: str, released: Any) -> None:
         raise Died

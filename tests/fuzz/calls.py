@@ -63,7 +63,7 @@ ESTIMATORS = (
 ELSEWHERE = {
     **{f"dpsep.{name}": "test_estimators fits it" for name in ESTIMATORS},
     **dict.fromkeys(("audit.canary_audit", "audit.one_run_audit", "audit.membership_audit"), "it makes fits"),
-    **dict.fromkeys(("audit.replay", "audit.run_control", "audit.steps_of"), "it makes fits"),
+    **dict.fromkeys(("audit.replay", "audit.steps_of"), "it makes fits"),
     **dict.fromkeys(("audit.noise_findings", "audit.sampling_findings"), "it takes what steps_of gives"),
     "data.Finding": "a record of a finding",
     "privacy.noise.thread_precision": "mpmath's own context: whoever calls it gives bits",
