@@ -75,16 +75,17 @@ def fit_private(
         method ``begin`` is first told what was charged: the schedule, delta, epsilon, and how many releases
         may have been made and not kept; all public.
     """
-    path = Path()
     last = len(recipe.stages) - 1
     steps = recipe.schedule.parts[-1].steps
 
-    def told(released: dict[str, Any], deviations: dict[str, float], number: int) -> None:
-        path.release(released, deviations)
-        if on_step is not None:
-            on_step(number, steps)
+    def work(run: Run) -> tuple[Any, Path]:
+        path = Path()
 
-    def work(run: Run) -> Any:
+        def told(released: dict[str, Any], deviations: dict[str, float], number: int) -> None:
+            path.release(released, deviations)
+            if on_step is not None:
+                on_step(number, steps)
+
         arrays = run.records()
         values: dict[str, Any] = {}
         for part, stage in enumerate(recipe.stages):
@@ -92,10 +93,10 @@ def fit_private(
                 _begin(on_step, run)
             opened = run.stage(part, stage.rows(arrays), told if part == last else None)
             values[stage.name] = stage.run(opened, values, path)
-        return values[recipe.stages[last].name]
+        return values[recipe.stages[last].name], path
 
     names = tuple(stage.name for stage in recipe.stages)
-    result, permit, secure = charged_run(
+    (result, path), permit, secure = charged_run(
         work,
         records,
         recipe.shapes,

@@ -47,7 +47,7 @@ def finished(table: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pat
 
 
 def fit(table: Path, out: Path, *more: Any, components: int = 2) -> Result:
-    start = ("fit", table, "--model", "mixture", "--components", mixture_update, "--epsilon", 1)
+    start = ("fit", table, "--model", "mixture", "--components", components, "--epsilon", 1)
     return call(*start, "--out", out, *more)
 
 
@@ -262,7 +262,7 @@ def test_an_interrupted_mixture_goes_on_with_the_same_settings_only(
     go_on = mixture_update.run
 
     def stop(gate: Any, *rest: Any, **more: Any) -> Any:
-        if isinstance(gate._gate, RehearsalGate):
+        if isinstance(gate, RehearsalGate):
             return go_on(gate, *rest, **more)
         raise KeyboardInterrupt
 

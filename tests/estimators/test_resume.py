@@ -201,6 +201,57 @@ def test_a_run_that_died_while_scaling_goes_on(
     assert model.privacy_.epsilon == pytest.approx(ledger.spent().epsilon, rel=1e-9)
 
 
+def test_an_old_copy_cannot_repeat_an_early_stage_that_a_later_one_followed(
+    tmp_path: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lost releases are charged to the stage of the copy that died: it may not make others' instead."""
+    mine, copy = tmp_path / "run", tmp_path / "copy"
+    release, made = Gate.release, [0]
+
+    def resumed_meanwhile(self: Gate, public: Any) -> Any:
+        if made[0] == 2:  # of three that scale
+            shutil.copytree(mine, copy)
+            with monkeypatch.context() as patch:
+                patch.setattr(ReleaseLog, "begin_release", _die)
+                with pytest.raises(KeyboardInterrupt):
+                    fit(bounds=None, ledger=ledger, checkpoint=copy)
+        if made[0] == RELEASES + 1:
+            raise KeyboardInterrupt
+        made[0] += 1
+        return release(self, public)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Gate, "release", resumed_meanwhile)
+        with pytest.raises(KeyboardInterrupt):
+            fit(bounds=None, ledger=ledger, checkpoint=mine)
+    before = ledger.spent()
+    with pytest.raises(CheckpointError, match="old copy"):
+        fit(bounds=None, ledger=ledger, checkpoint=copy)
+    assert ledger.spent() == before
+    assert made[0] == RELEASES + 1
+
+
+def test_a_loss_that_was_written_down_and_not_charged_is_charged_by_the_next_resume(
+    tmp_path: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    again: dict[str, Any] = {"bounds": None, "ledger": ledger, "checkpoint": tmp_path / "run"}
+    with monkeypatch.context() as patch:
+        patch.setattr(Gate, "release", _die)
+        with pytest.raises(KeyboardInterrupt):
+            fit(**again)
+    with monkeypatch.context() as patch:
+        patch.setattr("dpsep.privacy.charged_run.authorise_again", _die)
+        with pytest.raises(KeyboardInterrupt):
+            fit(**again)
+    model = fit(**again)
+    assert kinds(ledger) == ["charge", "failed", "extra-step", "finished"]
+    assert model.privacy_.epsilon == pytest.approx(ledger.spent().epsilon, rel=1e-9)
+
+
+def _die(*_: Any, **__: Any) -> None:
+    raise KeyboardInterrupt
+
+
 def test_a_checkpoint_of_an_earlier_version_is_refused_and_says_why(tmp_path: Path, ledger: Ledger) -> None:
     again: dict[str, Any] = {"checkpoint": tmp_path / "run", "ledger": ledger}
     died(1, **again)

@@ -22,7 +22,7 @@ from dpsep.privacy import hosts
 from dpsep.privacy.checkpoint import Checkpoint, CheckpointError
 from dpsep.privacy.gate import Gate, Records, make_gate
 from dpsep.privacy.grid import Block, Contribution
-from dpsep.privacy.ledger import Ledger
+from dpsep.privacy.ledger import Ledger, Row
 from dpsep.privacy.mechanism import Schedule
 from dpsep.privacy.noise import SeededStream, WordStream
 from dpsep.privacy.permit import Permit, authorise, authorise_again, describe
@@ -62,7 +62,7 @@ class Run(NamedTuple):
         on_release: Callable[[dict[str, Any], dict[str, float], int], None] | None = None,
     ) -> Callable[[Sequence[Block], Contribution], KeptGate]:
         """Return what opens the gates of one part of the schedule, whose releases are kept under its name."""
-        kept = KeptReleases(self.log, self.stages[part], on_release)
+        kept = KeptReleases(self.log, self.stages, self.stages[part], on_release)
 
         def opened(blocks: Sequence[Block], contribution: Contribution) -> KeptGate:
             mechanism = self.permit.schedule.parts[part]
@@ -107,6 +107,8 @@ def charged_run(
     """
     stream = None if seed is None else SeededStream(seed)
     names = tuple(stages)
+    if len(set(names)) < len(names) or len(names) != len(schedule.parts):
+        raise ValueError("a run needs one stage for each part of its schedule, each with a name of its own.")
     with ReleaseLog(checkpoint, fingerprint, ledger) as log:
         rehearse(work, schedule, shapes)
         if log.run is None:
@@ -149,11 +151,13 @@ def _again(
 ) -> Permit:
     """Charge the release that may have been under way when the run died, and permit the rest.
 
-    A run whose releases are all kept lost none: nothing is charged and nothing will be read.
+    A run whose releases are all kept lost none: nothing is charged and nothing will be released.
     """
     assert log.run is not None
     parts = dict(zip(stages, schedule.parts, strict=True))
-    if any(log.kept[name] > part.steps for name, part in parts.items()) or set(log.kept) - set(parts):
+    if any(log.kept[name] > part.steps for name, part in parts.items()) or {*log.kept, *log.lost} - set(
+        parts
+    ):
         raise CheckpointError("the checkpoint holds releases that this run has not; start anew elsewhere.")
     died = next((name for name, part in parts.items() if log.kept[name] < part.steps), None)
     if died is not None:
@@ -164,12 +168,17 @@ def _again(
                 "pass is not what was charged. Remove the checkpoint folder and start a new run, charged "
                 "anew."
             )
-    noted = log.lost.total() if ledger is None else log.check_copy(ledger.rows(), complete=died is None)
+    rows = () if ledger is None else ledger.rows()
+    noted = log.lost.total() if ledger is None else log.check_copy(rows, stages, died)
     charged = lost = log.lost
     if died is not None:
         # A resume that died between the next two steps wrote a loss down that was not charged: of this stage,
         # since nothing was released after it.
-        charged = lost - Counter({died: lost.total() - noted})
+        uncharged = lost.total() - noted
+        if not 0 <= uncharged <= min(1, lost[died]):
+            raise CheckpointError("the checkpoint counts losses that never were; start anew elsewhere.")
+        charged = lost - Counter({died: uncharged})
+        _check_charged(rows, log.run, _with_extra(schedule, stages, charged))
         lost = charged + Counter({died: 1})
         # Written down before it is charged: a ledger that knows of more than this file betrays an old copy.
         log.lost = lost
@@ -185,6 +194,16 @@ def _again(
     for name, part in zip(stages, permit.schedule.parts, strict=True):
         permit.count(part, log.kept[name] + lost[name])
     return permit
+
+
+def _check_charged(rows: Sequence[Row], run: str, schedule: Schedule) -> None:
+    """Refuse a copy of a run whose last charge was for other releases than it counts."""
+    last = [row.event for row in rows if row.run == run and row.kind in ("charge", "extra-step")][-1:]
+    if last and last[0]["parts"] != describe(schedule, "")["parts"]:
+        raise CheckpointError(
+            "the ledger was charged for another state of this run: the checkpoint is an old copy. Restore "
+            "the latest one, or start anew in another folder."
+        )
 
 
 def _with_extra(schedule: Schedule, stages: tuple[str, ...], extra: Mapping[str, int]) -> Schedule:

@@ -351,8 +351,8 @@ class Ledger:
     def begin_release(self, run: str, number: int) -> None:
         """Note, durably, that a run that can be resumed begins its release of this number.
 
-        What was charged covers it. Each number is granted once, in one transaction: two copies of a run, one
-        of them still alive, make no more releases together than the run was charged for.
+        A number is granted beyond all that were noted before, in one transaction: two copies of a run, one of
+        them still alive, make no more releases together than the run was charged for.
         """
         self._note(run, "release", {"number": number})
 
@@ -369,7 +369,7 @@ class Ledger:
             noted = [json.loads(entry.event) for entry in entries if entry.run == run and entry.kind == kind]
             if kind == "release" and any(int(one["number"]) >= event["number"] for one in noted):
                 raise LedgerError(
-                    f"another copy of run {run!r} has begun release {event['number']} or a later one: this "
+                    f"another copy of run {run!r} has begun this release or a later one: this "
                     "one is out of date and makes no release. Go on with the other, or start anew"
                 )
             return content

@@ -3,7 +3,8 @@ r"""A run gone through once before it is charged, without a record: every progra
 The work of a private fit is a function of its gates' releases. Here it gets gates that read nothing: a
 release proves the program it would run (`dpsep.privacy.isolation`), with the public values that it was given,
 and returns noise alone, which is what a table without a usable row gives. The rehearsal ends with the first
-release of the last part of the schedule, since the releases of one part run one program.
+release of the last part of the schedule, whose releases run one program; the parts before it are gone through
+whole.
 
 **Privacy.** Nothing is read, charged or kept. What a program is refused for follows from its operations, its
 shapes and this machine.

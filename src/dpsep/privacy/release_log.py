@@ -4,10 +4,10 @@
 state, no batch, nothing of a record. The state of an algorithm is a function of its releases, so it is
 computed from them again. A folder is locked while a run uses it, and it remembers which ledger the run was
 charged to: two processes in one folder, or a resume that some other ledger (or none) hears of, would make
-releases that nothing was charged for. With a ledger, each release is noted there by its number before it is
-made, and no number is granted twice: an old copy of a folder is refused (`check_copy`), and two copies
-together release no more than was charged. *Assumed:* without a ledger, nobody resumes an older copy of a
-folder, or two copies. The proof is in docs/proofs/index.md.
+releases that nothing was charged for. With a ledger, each release is noted there by its stage and number
+before it is made, and is granted only beyond all that were noted before: an old copy of a folder is refused
+(`check_copy`), and two copies together release no more of any stage than was charged. *Assumed:* without a
+ledger, nobody resumes an older copy of a folder, or two copies. The proof is in docs/proofs/index.md.
 """
 
 import os
@@ -100,6 +100,12 @@ class ReleaseLog:
                 "the run of this checkpoint was charged to another ledger, or to none; give the same one to "
                 "resume it, or another folder to start anew. Nothing was charged or read."
             )
+        held = {name.rpartition(".")[0] for name in found.arrays}
+        if held != {f"{stage}.{n}" for stage, kept in found.meta["kept"].items() for n in range(kept)}:
+            raise CheckpointError(
+                "the checkpoint does not hold the releases that it counts; only a whole file is used. Move "
+                "it away and start anew in another folder."
+            )
         self._arrays = dict(found.arrays)
         self.run, self.secure = found.meta["run"], found.meta["secure"]
         self.kept, self.lost = Counter(found.meta["kept"]), Counter(found.meta["lost"])
@@ -122,12 +128,12 @@ class ReleaseLog:
         self.secure = self.secure and secure
         self._write()
 
-    def check_copy(self, rows: Sequence[Row], *, complete: bool) -> int:
+    def check_copy(self, rows: Sequence[Row], stages: Sequence[str], died: str | None) -> int:
         """Return how many lost releases the ledger was charged for; refuse a copy that it knows to be old.
 
         A resume is written down here before it is charged, and a release in the ledger before it is made. So
         a ledger that knows of more resumes than the checkpoint, or of releases beyond the one that may have
-        been under way, has seen a later copy of it.
+        been under way, of the stage that died, has seen a later copy of it.
         """
         own = [row for row in rows if row.run == self.run]
         kinds = [row.kind for row in own]
@@ -138,19 +144,20 @@ class ReleaseLog:
             )
         charged = kinds.count("extra-step")
         begun = max((int(row.event["number"]) for row in own if row.kind == "release"), default=0)
-        late = begun > self.kept.total() + charged + 1
-        if charged > self.lost.total() or late or ("finished" in kinds and not complete):
+        late = died is not None and begun > _number(stages, died, self.kept[died] + self.lost[died] + 1)
+        if charged > self.lost.total() or late or ("finished" in kinds and died is not None):
             raise CheckpointError(
                 "the ledger knows of a later state of this run: the checkpoint is an old copy, and its "
                 "releases would be made twice. Restore the latest one, or start anew in another folder."
             )
         return charged
 
-    def begin_release(self) -> None:
-        """Tell the ledger, if there is one and the run can be resumed, that the next release begins."""
+    def begin_release(self, stages: Sequence[str], stage: str) -> None:
+        """Tell the ledger, if there is one and the run can be resumed, that a stage's next release begins."""
         if self.ledger is not None and self._checkpoint is not None:
             assert self.run is not None
-            self.ledger.begin_release(self.run, self.kept.total() + self.lost.total() + 1)
+            number = _number(stages, stage, self.kept[stage] + self.lost[stage] + 1)
+            self.ledger.begin_release(self.run, number)
 
     def keep(self, stage: str, released: dict[str, Array]) -> None:
         """Keep a release."""
@@ -176,8 +183,8 @@ class KeptReleases:
 
     Parameters
     ----------
-    log, stage
-        Where releases are kept, and under which name.
+    log, stages, stage
+        Where releases are kept, the stages of the run in order, and the one whose releases these are.
     on_release
         Called with each release, kept or new, the deviations of its noise, and its number, from one on.
     """
@@ -185,10 +192,11 @@ class KeptReleases:
     def __init__(
         self,
         log: ReleaseLog,
+        stages: Sequence[str],
         stage: str,
         on_release: Callable[[dict[str, Array], dict[str, float], int], None] | None = None,
     ) -> None:
-        self._log, self._stage = log, stage
+        self._log, self._stages, self._stage = log, stages, stage
         self._next = 0
         self._on_release = on_release
 
@@ -201,7 +209,7 @@ class KeptReleases:
         if self._next < self._log.kept[self._stage]:
             released = self._log.release(self._stage, self._next, list(gate.deviations))
         else:
-            self._log.begin_release()
+            self._log.begin_release(self._stages, self._stage)
             released = gate.release(public)
             self._log.keep(self._stage, released)
         self._next += 1
@@ -234,6 +242,11 @@ class KeptGate:
     def release(self, public: Any) -> dict[str, Array]:
         """Return the next release, kept or new."""
         return self._kept.take(self._gate, public)
+
+
+def _number(stages: Sequence[str], stage: str, number: int) -> int:
+    """A release's number in the ledger: those of a later stage are beyond all of an earlier one."""
+    return stages.index(stage) * 2**40 + number
 
 
 def _locked(folder: Path) -> IO[str]:
