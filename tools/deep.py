@@ -153,8 +153,8 @@ NOTEBOOKS = "python tools/docs/execute.py --force --out {out} "
 PAPER = "dpsep paper --quick --quiet --out {out} --json {out}/rows.json "
 PARTS: dict[str, Part] = {
     "audit": Part(
-        "No attack, at four times its usual size, proves more than is claimed; every control is caught.",
-        AUDIT + "--scale 4 --controls",
+        "No attack, at twice its usual size, proves more than is claimed; every control is caught.",
+        AUDIT + "--scale 2 --controls",
         AUDIT + "linear --attack canary --epsilon 4 --scale 0.05",
         read_audit,
         lambda found: found["caught"] == found["alarms"] == 0 < found["controls"] == found["controls caught"],

@@ -10,7 +10,7 @@ The proof is in docs/proofs/index.md.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from dpsep.inference.gate_protocol import Summed
 from dpsep.inference.release_trace import Path
@@ -23,12 +23,8 @@ Values = Mapping[str, Any]
 """What the stages before have made, by name."""
 
 
-class Opened(Protocol):
-    """Opens a gate of a stage's part of the schedule to the arrays that the stage reads."""
-
-    def __call__(self, blocks: Sequence[Block], contribution: Contribution) -> Summed:
-        """Return the gate."""
-        ...
+Opened = Callable[[Sequence[Block], Contribution], Summed]
+"""Opens a gate of a stage's part of the schedule to the arrays that the stage reads."""
 
 
 class Stage(NamedTuple):

@@ -19,7 +19,7 @@ from dpsep_lab.data import DataError
 from .cells import run
 
 NAMES = sorted(path.stem for path in PAGES.glob("*.md"))
-LONG = ("auditing", "mixed-model", "network", "own-likelihood")
+LONG = ("auditing", "federated", "mixed-model", "mixture", "network", "own-likelihood")
 """Those that `make deep` alone runs."""
 PAGE = """# A page
 

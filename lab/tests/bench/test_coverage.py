@@ -7,7 +7,7 @@ from dpsep_lab.bench.coverage import EPSILONS, cases, coverage, grid, simulate
 from dpsep_lab.bench.coverage_kinds import KINDS, NOISE, REACH, Kind, Made
 
 
-@pytest.mark.parametrize("kind", ["linear", "logistic"])
+@pytest.mark.parametrize("kind", ["linear", pytest.param("logistic", marks=pytest.mark.deep)])
 def test_intervals_that_know_the_noise_cover_and_those_that_do_not_fall_short(kind):
     aware, alone = coverage(kind, 0.3, datasets=40, records=5000, features=3)
     assert aware["coefficients"] == 160
