@@ -231,6 +231,27 @@ def test_an_old_copy_cannot_repeat_an_early_stage_that_a_later_one_followed(
     assert made[0] == RELEASES + 1
 
 
+def test_a_copy_does_not_take_another_copys_charge_for_its_own(
+    tmp_path: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One copy writes a loss down and dies before it is charged; the original loses one of another stage."""
+    mine, copy = tmp_path / "run", tmp_path / "copy"
+    with monkeypatch.context() as patch:
+        patch.setattr(Gate, "release", _die)
+        with pytest.raises(KeyboardInterrupt):
+            fit(bounds=None, ledger=ledger, checkpoint=mine)
+    shutil.copytree(mine, copy)
+    with monkeypatch.context() as patch:
+        patch.setattr("dpsep.privacy.charged_run.authorise_again", _die)
+        with pytest.raises(KeyboardInterrupt):
+            fit(bounds=None, ledger=ledger, checkpoint=copy)
+    fit(bounds=None, ledger=ledger, checkpoint=mine)
+    before = ledger.spent()
+    with pytest.raises(CheckpointError, match="old copy"):
+        fit(bounds=None, ledger=ledger, checkpoint=copy)
+    assert ledger.spent() == before
+
+
 def test_a_loss_that_was_written_down_and_not_charged_is_charged_by_the_next_resume(
     tmp_path: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
