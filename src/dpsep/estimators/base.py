@@ -65,8 +65,9 @@ class LinearWeights(LinearDraws):
     update
         ``"stable"``, or ``"natural"`` for the paper's own update (Algorithm 3).
     clip
-        With the stable update: multiple of the clips' natural size (`dpsep.estimators.plan`); None chooses it
-        from public numbers, and means no clip without privacy. With the natural update: the paper's C.
+        With the stable update: multiple of the clips' natural size (`dpsep.theory.glm_defaults`); None
+        chooses it from public numbers, and means no clip without privacy. With the natural update: the
+        paper's C.
     steps
         Number of releases; None chooses it. Without privacy: most iterations.
     gamma
