@@ -65,7 +65,7 @@ def killed(name: str, folder: str, stage: str) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         keep(log, now, released)
 
-    ReleaseLog.keep = die
+    ReleaseLog.keep = die  # pyright: ignore[reportAttributeAccessIssue]
     fit(name, Path(folder))
 
 
