@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import dpsep
+import dpsep_lab
 from dpsep import plan
 from dpsep.estimators.input_checks import Structure, no_scaling
 from dpsep.estimators.network_releases import moment_plan, sampling_of
@@ -22,7 +23,7 @@ from dpsep.privacy.sampling import FullBatch
 from dpsep.theory.networks import noise_share, sep_plan
 from dpsep.theory.planner import ESTIMATORS, Planned
 
-BEFORE = Path(dpsep.__file__).parent / "bench" / "before_planner.json"
+BEFORE = Path(dpsep_lab.__file__).parent / "bench" / "before_planner.json"
 MODELS: Any = {name: {"components": 3} if name == "mixture" else {} for name in ESTIMATORS}
 REGRESSIONS: Any = ("linear", "logistic", "probit", "poisson")
 ROWS, COLUMNS = 400, 2
