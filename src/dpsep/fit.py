@@ -75,6 +75,10 @@ def fit_private(
         method ``begin`` is first told what was charged: the schedule, delta, epsilon, and how many releases
         may have been made and not kept; all public.
     """
+    for stage, part in zip(recipe.stages, recipe.schedule.parts, strict=True):
+        if stage.releases not in (None, part.steps):
+            wrong = f"not {part.steps}. Nothing was charged."
+            raise ValueError(f"private {stage.name} takes {stage.releases} releases, {wrong}")
     last = len(recipe.stages) - 1
     steps = recipe.schedule.parts[-1].steps
 

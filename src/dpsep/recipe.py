@@ -39,11 +39,14 @@ class Stage(NamedTuple):
         and then gets the releases that were kept: it must be a function of releases and earlier values.
     rows
         The arrays that its gates read, of those of the table.
+    releases
+        How many it makes, where that does not follow from the schedule: then the schedule must have as many.
     """
 
     name: str
     run: Callable[[Opened, Values, Path], Any]
     rows: Callable[[Records], Records] = lambda arrays: arrays
+    releases: int | None = None
 
 
 class Recipe(NamedTuple):
@@ -86,4 +89,4 @@ def scaling_stage(columns: int, rows: Callable[[Records], Records]) -> Stage:
         del values, path
         return scaling.estimate(columns, opened)
 
-    return Stage(SCALING, run, rows)
+    return Stage(SCALING, run, rows, scaling.RELEASES)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from dpsep import Ledger, LedgerError, ProbitRegression
+from dpsep.estimators import columns
 from dpsep.privacy.checkpoint import Checkpoint, CheckpointError
 from dpsep.privacy.gate import Gate
 from dpsep.privacy.release_log import ReleaseLog
@@ -250,6 +251,45 @@ def test_a_copy_does_not_take_another_copys_charge_for_its_own(
     with pytest.raises(CheckpointError, match="old copy"):
         fit(bounds=None, ledger=ledger, checkpoint=copy)
     assert ledger.spent() == before
+
+
+def test_a_copy_whose_loss_was_not_charged_is_refused_once_its_original_went_on(
+    tmp_path: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine, copy = tmp_path / "run", tmp_path / "copy"
+    release, made = Gate.release, [0]
+
+    def copied_meanwhile(self: Gate, public: Any) -> Any:
+        if made[0] == 1:
+            shutil.copytree(mine, copy)
+            with monkeypatch.context() as patch:
+                patch.setattr("dpsep.privacy.charged_run.authorise_again", _die)
+                with pytest.raises(KeyboardInterrupt):
+                    fit(ledger=ledger, checkpoint=copy)
+        made[0] += 1
+        if made[0] == 3:
+            raise KeyboardInterrupt
+        return release(self, public)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Gate, "release", copied_meanwhile)
+        with pytest.raises(KeyboardInterrupt):
+            fit(ledger=ledger, checkpoint=mine)
+    before = ledger.spent()
+    with pytest.raises(CheckpointError, match="old copy"):
+        fit(ledger=ledger, checkpoint=copy)
+    assert ledger.spent() == before
+
+
+def test_a_stage_that_makes_another_number_of_releases_is_refused_before_the_charge(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dpsep.theory.glm_defaults.private_scaling.RELEASES", RELEASES - 1)
+    real = columns.scaling_stage
+    monkeypatch.setattr(columns, "scaling_stage", lambda *given: real(*given)._replace(releases=RELEASES))
+    with pytest.raises(ValueError, match="takes 3 releases, not 2"):
+        fit(bounds=None, ledger=ledger)
+    assert kinds(ledger) == []
 
 
 def test_a_loss_that_was_written_down_and_not_charged_is_charged_by_the_next_resume(

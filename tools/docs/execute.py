@@ -84,10 +84,10 @@ def notebook(page: str) -> Any:
 
 
 def fingerprint(page: str) -> str:
-    """Return a hash of all that outputs depend on: the page, these tools and the package."""
+    """Return a hash of all that outputs depend on: the page, these tools and the packages."""
     digest = hashlib.sha256(page.encode())
     tools = [Path(__file__), Path(__file__).with_name("fences.py")]
-    sources = [*tools, *(ROOT / "src" / "dpsep").rglob("*")]
+    sources = [*tools, *(ROOT / "src" / "dpsep").rglob("*"), *(ROOT / "lab" / "src").rglob("*")]
     for path in sorted(one for one in sources if one.is_file() and one.suffix != ".pyc"):
         digest.update(path.relative_to(ROOT).as_posix().encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()

@@ -144,7 +144,11 @@ class ReleaseLog:
             )
         charged = kinds.count("extra-step")
         begun = max((int(row.event["number"]) for row in own if row.kind == "release"), default=0)
-        late = died is not None and begun > _number(stages, died, self.kept[died] + self.lost[died] + 1)
+        late = False
+        if died is not None:
+            # A loss that was written down and not charged is the release that may have been under way.
+            paid = self.lost[died] - (self.lost.total() - charged)
+            late = begun > _number(stages, died, self.kept[died] + paid + 1)
         if charged > self.lost.total() or late or ("finished" in kinds and died is not None):
             raise CheckpointError(
                 "the ledger knows of a later state of this run: the checkpoint is an old copy, and its "
