@@ -1,8 +1,8 @@
 """Where the time of the test suite goes: a plugin of pytest, and the table that is made of what it wrote.
 
-    pytest -p tools.test_times ...        # one line of JSON a test, in build/test-times
-    python tools/test_times.py            # seconds by file and by cause, slowest first
-    python tools/test_times.py --tests 40 # the slowest tests
+    PYTHONPATH=. pytest -p tools.test_times ...  # one line of JSON a test, in build/test-times
+    python tools/test_times.py                    # seconds by file and by cause, slowest first
+    python tools/test_times.py --tests 40         # the slowest tests
 
 Causes: *compile* is the backend's work on programs that the cache did not have (*spared*: what it saved),
 *trace* tracing and lowering of JAX programs, *processes* processor seconds of child processes (shells,
@@ -28,6 +28,8 @@ EVENTS = {
     "/jax/core/compile/jaxpr_to_mlir_module_duration": "trace",
     "/jax/compilation_cache/compile_time_saved_sec": "spared",
 }
+KEPT = 3600.0
+"""Seconds after which results belong to an earlier run."""
 _spent: Counter[str] = Counter()
 
 
@@ -37,9 +39,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
     jax.monitoring.register_event_duration_secs_listener(_listen)
     FOLDER.mkdir(parents=True, exist_ok=True)
+    # `make test` calls pytest twice: what the first call wrote is kept for an hour.
     if not hasattr(config, "workerinput"):
         for old in FOLDER.glob("*.jsonl"):
-            old.unlink()
+            if time.time() - old.stat().st_mtime > KEPT:
+                old.unlink()
 
 
 def _listen(event: str, seconds: float, **_: Any) -> None:

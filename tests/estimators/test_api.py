@@ -1,6 +1,5 @@
 """The face of the estimators: tables of every kind, names, parameters, summaries."""
 
-import warnings
 from typing import Any
 
 import numpy as np
@@ -168,10 +167,7 @@ def test_arviz_gets_one_variable_a_coefficient():
     model = LinearRegression(private=False, **LINEAR).fit(
         frames(table(LinearRegression)[0])["pandas"], table(LinearRegression)[1]
     )
-    with warnings.catch_warnings():
-        # ArviZ announces its next version when it is imported.
-        warnings.simplefilter("ignore")
-        data = model.to_arviz(draws=2000)
+    data = model.to_arviz(draws=2000)
     assert set(data.posterior.data_vars) == {"intercept", "age", "income", "noise_sd"}
     assert data.posterior["age"].shape == (1, 2000)
     assert float(data.posterior["age"].mean()) == pytest.approx(

@@ -1,7 +1,6 @@
 """Mixtures without privacy: against scikit-learn, plain loops, quadrature by draws, and on bad tables."""
 
 import math
-import warnings
 from functools import lru_cache
 from typing import Any
 
@@ -338,9 +337,7 @@ def test_the_summary_s_level_must_be_a_probability() -> None:
 
 def test_arviz_gets_draws_of_the_means() -> None:
     model = fitted()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # ArviZ announces its next version when it is imported
-        data = model.to_arviz(draws=4000)
+    data = model.to_arviz(draws=4000)
     draws = np.asarray(data.posterior["means"])
     assert draws.shape == (1, 4000, 3, 2)
     np.testing.assert_allclose(draws[0].mean(0), model.means_, rtol=0.01)

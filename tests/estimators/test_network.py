@@ -1,6 +1,5 @@
 """The face of the network estimators, and their fits without privacy."""
 
-import warnings
 from typing import Any
 
 import numpy as np
@@ -257,10 +256,7 @@ def test_a_summary_and_arviz_have_one_entry_a_layer() -> None:
     assert rows[0]["size"] == pytest.approx(np.sqrt(np.mean(first**2)))
     assert rows[0]["sd"] == pytest.approx(np.sqrt(np.mean(model.posterior_.variance[: HIDDEN * 3])))
     assert all(row["noise_share"] == 0 for row in rows)
-    with warnings.catch_warnings():
-        # ArviZ announces its next version when it is imported.
-        warnings.simplefilter("ignore")
-        data = model.to_arviz(draws=500)
+    data = model.to_arviz(draws=500)
     assert data.posterior["layer_1"].shape == (1, 500, HIDDEN, 3)
     assert data.posterior["layer_2"].shape == (1, 500, 1, HIDDEN + 1)
 

@@ -1,7 +1,9 @@
 """The posterior as statisticians ask for it: summaries, predictive draws, distribution functions, ArviZ."""
 
 import json
+import os
 import pickle
+import subprocess
 import sys
 import types
 import warnings
@@ -21,12 +23,6 @@ from dpsep.estimators.summary import Summary
 
 from . import network_made
 from .made import ALL, BINARY, BOUNDS, IDS, LINEAR, seeded, table
-
-
-def quietly_to_arviz(model: Any, *args: Any, **keywords: Any) -> Any:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # ArviZ announces its next version when it is imported
-        return model.to_arviz(*args, **keywords)
 
 
 def wide(maker: Any, declared: dict[str, Any], **parameters: Any) -> Any:
@@ -274,7 +270,7 @@ def test_the_distribution_function_of_targets_has_their_density_as_its_slope():
 def test_arviz_can_leave_one_out_on_rows_that_are_given(maker, declared):
     x, y = table(maker)
     model = maker(private=False, **declared).fit(x, y)
-    data = quietly_to_arviz(model, x, y, draws=800)
+    data = model.to_arviz(x, y, draws=800)
     assert data.posterior_predictive["y"].shape == (1, 800, len(y))
     np.testing.assert_array_equal(data.observed_data["y"], (y > 0).astype(int) if maker in _LABELS else y)
     # The average over draws of a row's likelihood is its predictive density; rows far out take more draws.
@@ -296,7 +292,7 @@ _LABELS = {maker for maker, declared in ALL if "classes" in declared}
 def test_without_targets_arviz_gets_draws_only():
     model = network_made.seeded_classes()
     x = network_made.table()[0][:6]
-    data = quietly_to_arviz(model, x, draws=20)
+    data = model.to_arviz(x, draws=20)
     assert set(np.unique(data.posterior_predictive["y"])) <= {0, 1}
     assert not hasattr(data, "log_likelihood")
     assert not hasattr(data, "observed_data")
@@ -305,7 +301,7 @@ def test_without_targets_arviz_gets_draws_only():
 def test_the_log_likelihood_of_a_network_is_in_the_target_s_units():
     model = network_made.seeded(private=False, method="point", **network_made.BOUNDS)
     x, y = network_made.table()
-    data = quietly_to_arviz(model, x, y, draws=400)
+    data = model.to_arviz(x, y, draws=400)
     density = np.log(np.exp(np.asarray(data.log_likelihood["y"])[0]).mean(axis=0))
     np.testing.assert_allclose(density, model.log_predictive_density(x, y), atol=0.05)
 
@@ -314,7 +310,7 @@ def test_a_mixture_gives_arviz_everything_that_is_learned():
     rng = np.random.default_rng(0)
     x = np.concatenate([rng.normal(-2, 0.5, (300, 2)), rng.normal(2, 0.5, (300, 2))])
     model = GaussianMixture(2, private=False).fit(x)
-    data = quietly_to_arviz(model, x[:50], draws=500)
+    data = model.to_arviz(x[:50], draws=500)
     assert data.posterior["means"].shape == (1, 500, 2, 2)
     np.testing.assert_allclose(np.asarray(data.posterior["weights"])[0].sum(axis=1), 1.0)
     np.testing.assert_allclose(
@@ -324,7 +320,15 @@ def test_a_mixture_gives_arviz_everything_that_is_learned():
     np.testing.assert_allclose(density, model.score_samples(x[:50]), atol=0.05)
     assert data.posterior_predictive["x"].shape == (1, 500, 50, 2)
     known = GaussianMixture(2, private=False, weights="uniform", noise_scale=0.5).fit(x)
-    assert set(quietly_to_arviz(known, draws=5).posterior.data_vars) == {"means"}
+    assert set(known.to_arviz(draws=5).posterior.data_vars) == {"means"}
+
+
+def test_a_first_import_of_arviz_says_nothing_of_its_next_version(tmp_path):
+    asked = "from dpsep.estimators.inference_data import inference_data as made\n"
+    asked += "import numpy; made({'posterior': {'a': numpy.zeros((1, 3))}})"
+    environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path)}  # where ArviZ notes the day of its last word
+    done = subprocess.run([sys.executable, "-W", "error::FutureWarning", "-c", asked], env=environment)
+    assert done.returncode == 0
 
 
 def test_arviz_1_gets_its_groups_as_one_dictionary(monkeypatch):

@@ -1,6 +1,7 @@
 """Draws as ArviZ inference data, for both of its interfaces: 0.2x (InferenceData) and 1.x (a data tree)."""
 
 import inspect
+import warnings
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -19,7 +20,10 @@ def inference_data(groups: dict[str, dict[str, Any]], dims: dict[str, list[str]]
         Names of the dimensions after chain and draw, for each variable that has them named.
     """
     try:
-        import arviz
+        with warnings.catch_warnings():
+            # On its first import of a day ArviZ 0.2x announces its next version, which we support as well.
+            warnings.simplefilter("ignore", FutureWarning)
+            import arviz
     except ImportError as error:
         raise ImportError("to_arviz needs ArviZ: pip install 'dpsep[truth]'.") from error
     convert = cast(Callable[..., Any], arviz.from_dict)
