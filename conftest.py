@@ -7,6 +7,7 @@ processes that tests start have them, too.
 import ctypes
 import gc
 import os
+import random
 import shutil
 import sys
 import tempfile
@@ -59,6 +60,27 @@ _settle_threads_and_traces()
 _work_in_memory()
 # Tracing leaves many objects, and by Python's own thresholds a quarter of the time went into looking at them.
 gc.set_threshold(100_000, 50, 100)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add ``--shuffle SEED``: files in random order, and the tests of each."""
+    parser.addoption("--shuffle", type=int, metavar="SEED", help="run files, and the tests of each, shuffled")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Shuffle where that is asked for; a file stays together, since its tests share what fixtures made."""
+    seed = config.getoption("--shuffle")
+    if seed is None:
+        return
+    files: dict[Path, list[pytest.Item]] = {}
+    for item in items:
+        files.setdefault(item.path, []).append(item)
+    coin = random.Random(seed)
+    shuffled = list(files.values())
+    coin.shuffle(shuffled)
+    for tests in shuffled:
+        coin.shuffle(tests)
+    items[:] = [item for tests in shuffled for item in tests]
 
 
 def pytest_configure(config: pytest.Config) -> None:
