@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+PIP := $(BIN)/python -m pip install --no-compile --quiet --disable-pip-version-check --constraint constraints.txt
 
 .PHONY: install demo test smoke deep lint paper bench speed audit audit-packages mutation fuzz docs notebooks gallery clean
 
@@ -39,7 +39,7 @@ lint: $(VENV)/.dev
 	$(BIN)/basedpyright
 
 # Programs are compiled as users' are where bits or long computations are the point, and cheaply elsewhere.
-CHEAP := XLA_FLAGS="--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0"
+CHEAP := XLA_FLAGS="--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0 --xla_cpu_parallel_codegen_split_count=1"
 PYTEST := $(BIN)/pytest --numprocesses 2 --dist worksteal
 AS_USERS := tests/privacy
 
@@ -75,7 +75,7 @@ audit: $(VENV)/.dev
 # Known vulnerabilities of the pinned packages; needs the database of the registry.
 audit-packages:
 	$(PYTHON) -m venv $(VENV)-audit
-	$(VENV)-audit/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt pip-audit
+	$(VENV)-audit/bin/python -m pip install --no-compile --quiet --disable-pip-version-check --constraint constraints.txt pip-audit
 	$(VENV)-audit/bin/pip-audit --strict --no-deps --disable-pip --requirement constraints.txt
 
 mutation: $(VENV)/.dev

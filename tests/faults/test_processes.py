@@ -41,6 +41,7 @@ assert not any(os.waitpid(child, 0)[1] for child in children)
 """
 
 
+@pytest.mark.deep
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the script forks")
 def test_a_thousand_charges_by_four_processes_are_taken_up_to_the_budget_and_none_is_lost(
     scratch: Path,

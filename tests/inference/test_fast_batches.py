@@ -51,7 +51,7 @@ def gate_sums(x: np.ndarray, clips: tuple[float, ...], state: Any = None) -> lis
     return [np.asarray(part) for part in chunk_sums(blocks, rows)]
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("dtype", [np.float64, pytest.param(np.float32, marks=pytest.mark.deep)])
 def test_sums_on_the_grid_are_those_of_a_gate(dtype: Any) -> None:
     work = fast_batches.Batches(MODEL, settings(), (X, Y), CLIPS, dtype=dtype)
     # A number that lies between two units may be rounded to either.

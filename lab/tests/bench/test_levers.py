@@ -46,6 +46,7 @@ def case() -> Any:
         return shape, settings, state, data
 
 
+@pytest.mark.deep
 def test_sums_are_those_of_the_committed_factors(case: Any) -> None:
     shape, settings, state, data = case
     with jax.enable_x64(True):

@@ -5,6 +5,7 @@ import pytest
 from dpsep_lab.bench import year
 
 
+@pytest.mark.deep
 def test_a_private_fit_is_timed_and_its_memory_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(year, "QUICK_SHAPE", (1500, 4))
     monkeypatch.setattr(year, "QUICK_HIDDEN", 3)

@@ -25,6 +25,7 @@ def test_a_permutation_a_pass_needs_the_noise_of_one_full_batch_a_pass(mixture):
         assert mixture[epsilon, "ours", "zero-out", "sigma"] == pytest.approx(sigma, rel=0.02)
 
 
+@pytest.mark.deep
 def test_the_accounted_noise_in_the_written_order_really_costs_more_than_ten_times_epsilon(mixture):
     sigma = mixture[1.0, "as accounted", "replace-one", "sigma"]
     real = mixture[1.0, "as written", "replace-one", "epsilon"]

@@ -80,6 +80,7 @@ def test_every_panel_has_a_row_and_is_reported(drawn: Drawn) -> None:
     assert all(row["average F-norm"] < 0.01 for row in ours)
 
 
+@pytest.mark.deep
 def test_components_are_in_the_order_of_the_truth_in_every_panel(drawn: Drawn) -> None:
     truth = drawn.cells[0][0]
     np.testing.assert_array_equal(truth.labels, make(figure1.SEED).labels)

@@ -78,6 +78,7 @@ def test_more_leaves_records_and_passes_are_paid_for(relation):
     assert math.sqrt(passes) * moved / noise == pytest.approx(gaussian_mu(1.0), rel=1e-6)
 
 
+@pytest.mark.deep
 def test_fresh_sampling_of_other_numbers_of_records_is_calibrated_for_them():
     run = accounted(1.0, 200, 5)
     assert (run.records, run.steps) == (200, 1000)

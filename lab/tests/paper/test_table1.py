@@ -79,6 +79,7 @@ def test_every_row_has_the_usual_keys_and_numbers(small: tuple[list[Row], Calls]
     assert all(row["worst"] >= row["mean"] >= 0 for row in fits)
 
 
+@pytest.mark.deep
 def test_the_average_is_that_of_the_two_parts(small: tuple[list[Row], Calls]) -> None:
     found: dict[tuple[str, ...], dict[str, float]] = {}
     for row in small[0]:

@@ -123,6 +123,7 @@ def test_a_posterior_has_the_spectrum_and_the_mean_it_is_said_to_have() -> None:
         assert np.linalg.norm(np.linalg.solve(precision, eta)) == pytest.approx(1.0)
 
 
+@pytest.mark.deep
 def test_where_noise_is_small_the_simulation_is_the_second_order_formula(quick: list[Row]) -> None:
     point = _point(N=10**6)
     eta, precision = theorem.posterior(point)
@@ -232,6 +233,7 @@ def test_the_full_run_has_ten_thousand_cases_and_the_whole_grid() -> None:
     assert len(set(points)) == len(points)
 
 
+@pytest.mark.deep
 def test_the_report_and_its_pictures_are_written_whole(tmp_path: Path, quick: list[Row]) -> None:
     paths = theorem_report.write(tmp_path / "made" / "here", quick, quick=True)
     text = paths[0].read_text()
