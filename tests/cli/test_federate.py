@@ -11,6 +11,7 @@ pytest.importorskip("flwr", reason="Flower is not installed: pip install 'dpsep[
 pytest.importorskip("statsmodels", reason="the survey is in statsmodels: pip install 'dpsep[demo]'")
 
 
+@pytest.mark.deep
 def test_the_demo_fits_as_one_table_would_and_every_site_pays_once(tmp_path: Path) -> None:
     out = tmp_path / "demo"
     done = call("federate", "demo", "--rows", 600, "--steps", 2, "--out", out, "--json")

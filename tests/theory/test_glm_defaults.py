@@ -24,6 +24,7 @@ def test_beyond_the_tails_a_clip_may_cost_less_noise() -> None:
     assert kept[3] == wide[3] == pytest.approx(12 * REACH), "with budget to spare both reach as far"
 
 
+@pytest.mark.deep
 def test_a_precision_that_noise_hides_is_drawn_towards_its_guess(monkeypatch: pytest.MonkeyPatch) -> None:
     def losses() -> float:
         rows = planning.regression(
