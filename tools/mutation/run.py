@@ -67,6 +67,16 @@ TESTS: dict[str, tuple[str, ...]] = {
     "ledger_connection": SERVER,
     "checkpoint": ("privacy/test_checkpoint.py", "faults/test_power_loss.py", "faults/test_room.py"),
     "scaling": ("privacy/test_scaling.py",),
+    "reader": ("privacy/test_gate*.py", "privacy/test_rows.py", LIBRARY),
+    "isolation": ("privacy/test_isolation.py",),
+    "rehearsal": (
+        "privacy/test_isolation.py",
+        "estimators/test_own_isolation.py",
+        "estimators/test_private.py",
+    ),
+    "charged_run": ("privacy/test_permit.py", "estimators/test_private.py", "estimators/test_resume.py"),
+    "release_log": ("estimators/test_private.py", "estimators/test_resume.py", "estimators/test_stages.py"),
+    "shown": ("privacy/test_shown.py",),
 }
 
 
