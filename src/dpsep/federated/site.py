@@ -267,9 +267,6 @@ class Site:
     def _check_work(self, work: Any, begun: Begun) -> None:
         from dpsep.federated.site_sums import check_work
 
-        # A truth value is a number to Python, and would be a second name of one.
-        if isinstance(work, Work) and any(type(one) is not int for one in (work.part, *work.arrays)):
-            raise Refusal(wire.BAD_TERMS, "what is asked of records is not of its types.")
         try:
             check_work(work, begun.parts, begun.terms)
         except ValueError as error:  # speaks of blocks, clips and shares

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from dpsep.federated import packing
 from dpsep.federated.distributed import check_deviation
 from dpsep.federated.public_value_checks import check_contribution, check_public
-from dpsep.federated.wire import Terms, Work
+from dpsep.federated.terms import Terms, Work, typed
 from dpsep.privacy.gate import Reader, capacity_for, check_blocks, is_sampled
 from dpsep.privacy.grid import Block
 from dpsep.privacy.mechanism import Mechanism
@@ -88,19 +88,11 @@ class Arrays:
 
 def check_work(work: Any, parts: Sequence[Mechanism], terms: Terms) -> None:
     """Raise ValueError where what is asked of records is no release of the terms."""
-    typed = (
-        isinstance(work, Work)
-        and type(work.part) is int
-        and 0 <= work.part < len(parts)
-        and isinstance(work.arrays, tuple)
-        and all(type(index) is int for index in work.arrays)
-        and work.arrays in ((0,), (1,), (0, 1))
-        and isinstance(work.blocks, tuple)
-        and 1 <= len(work.blocks) <= 64
-        and all(map(_is_block, work.blocks))
-    )
-    if not typed:
-        raise ValueError("what is asked of records is not of its types.")
+    what = "what is asked of records is not of its types"
+    work = typed(work, Work, what)
+    arrays = work.arrays in ((0,), (1,), (0, 1))
+    if not (arrays and work.part < len(parts) and all(map(_is_block, work.blocks))):
+        raise ValueError(f"{what}.")
     check_contribution(work.contribution, work.arrays, work.blocks)
     if sum(block.coordinates for block in work.blocks) > terms.coordinates:
         raise ValueError(f"a release has more numbers than the {terms.coordinates} of the terms.")
