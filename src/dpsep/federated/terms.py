@@ -225,13 +225,14 @@ def check_price(price: Any, terms: Terms) -> Price:
 def typed(value: Any, kind: type[Kind], what: str) -> Kind:
     """Return a tuple with names whose fields are of the types that its class declares; refuse all others."""
     names: tuple[str, ...] = kind._fields  # pyright: ignore[reportAttributeAccessIssue]
+    fields: Any = value if type(value) is kind else ()
     try:
-        found: Any = convert(tuple(value) if type(value) is kind else None, kind)
+        found: Any = convert(tuple(fields), kind)
     except ValidationError as error:
         # What msgspec says may repeat a text of the message: only where it was is told.
         place = re.search(r"\$\[(\d+)\]", str(error))
         raise WireError(f"{what}: look at {names[int(place[1])]}." if place else f"{what}.") from None
-    if not _same_types(tuple(value), tuple(found)):  # msgspec takes 1 for 1.0, which has other bytes
+    if not _same_types(tuple(fields), tuple(found)):  # msgspec takes 1 for 1.0, which has other bytes
         raise WireError(f"{what}.")
     return found
 
