@@ -15,7 +15,18 @@ import pytest
 from dpsep.federated import wire
 from dpsep.federated.codec import decode, encode
 from dpsep.federated.packing import Bounds, pack
-from dpsep.federated.wire import Factor, Hello, Local, PartTerms, Price, Terms, Work
+from dpsep.federated.terms import (
+    Factor,
+    Hello,
+    Local,
+    PartTerms,
+    Price,
+    Terms,
+    Work,
+    check_hello,
+    check_price,
+    check_terms,
+)
 
 from .test_public_value_checks import CASES, columns
 
@@ -99,7 +110,7 @@ def test_messages_have_the_bytes_that_they_had() -> None:
 
 
 def test_what_was_agreed_on_is_still_good() -> None:
-    assert wire.check_terms(decode(bytes.fromhex(KEPT["terms"]))) == SERVER
-    assert wire.check_terms(decode(bytes.fromhex(KEPT["terms, alone"]))) == OWN
-    assert wire.check_hello(decode(bytes.fromhex(KEPT["hello"]))) == HELLO
-    assert wire.check_price(decode(bytes.fromhex(KEPT["price"])), SERVER) == PRICE
+    assert check_terms(decode(bytes.fromhex(KEPT["terms"]))) == SERVER
+    assert check_terms(decode(bytes.fromhex(KEPT["terms, alone"]))) == OWN
+    assert check_hello(decode(bytes.fromhex(KEPT["hello"]))) == HELLO
+    assert check_price(decode(bytes.fromhex(KEPT["price"])), SERVER) == PRICE

@@ -14,8 +14,9 @@ from dpsep.federated.codec import decode, encode
 from dpsep.federated.compare import compare, one_step, partitioned
 from dpsep.federated.partitioned import Product, fit_partitioned
 from dpsep.federated.site_store import Store
+from dpsep.federated.terms import Factor, Local, PartTerms, Terms, Work
 from dpsep.federated.transport import at, garbled, late, lost
-from dpsep.federated.wire import Factor, Local, PartTerms, Refused, Terms, Work
+from dpsep.federated.wire import Refused
 from dpsep.models.glm import Columns, GLMContribution
 from dpsep.models.linear import GaussianLikelihood
 from dpsep.privacy.grid import Block

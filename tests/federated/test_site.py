@@ -24,7 +24,8 @@ from dpsep.federated.codec import encode
 from dpsep.federated.packing import unpack
 from dpsep.federated.session import bounds_of, plain_block
 from dpsep.federated.site_store import Store
-from dpsep.federated.wire import Refused, Terms, Work
+from dpsep.federated.terms import Terms, Work
+from dpsep.federated.wire import Refused
 from dpsep.inference import sep_newton
 from dpsep.privacy.mechanism import Mechanism
 from dpsep.privacy.sampling import FullBatch, PoissonSampling

@@ -31,7 +31,7 @@ from dpsep.federated.federation import Federation
 from dpsep.federated.pricing import carried_out, deal_of, part_terms, sum_delta
 from dpsep.federated.session import Session
 from dpsep.federated.statement import federation_of
-from dpsep.federated.wire import Terms
+from dpsep.federated.terms import Terms
 from dpsep.privacy.mechanism import Schedule
 from dpsep.privacy.shown import down, up
 

@@ -33,14 +33,15 @@ from dpsep.estimators.columns import several, single, through_zero
 from dpsep.estimators.run import Result, Task, blocks_of, contribution_of, settings_of
 from dpsep.estimators.statement import PrivacyStatement
 from dpsep.federated import wire
-from dpsep.federated.codec import encode
+from dpsep.federated.codec import WireError, encode
 from dpsep.federated.federation import Federation
 from dpsep.federated.fitting import check_model, guaranteed, shape_of
 from dpsep.federated.pricing import part_terms
 from dpsep.federated.product import Product, check_factor
 from dpsep.federated.session import Session, plain_block
 from dpsep.federated.statement import federation_of
-from dpsep.federated.wire import Factor, Local, Refused, Terms, WireError, Work
+from dpsep.federated.terms import Factor, Local, Terms, Work
+from dpsep.federated.wire import Refused
 from dpsep.inference import sep_newton
 from dpsep.privacy.accounting import calibrate
 from dpsep.privacy.mechanism import Mechanism

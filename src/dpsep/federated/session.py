@@ -22,10 +22,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsep.federated import packing, wire
-from dpsep.federated.codec import encode
+from dpsep.federated.codec import WireError, encode
 from dpsep.federated.site_sums import sum_bounds
+from dpsep.federated.terms import Hello, Mode, Price, Terms, Work, check_price
 from dpsep.federated.transport import Transport
-from dpsep.federated.wire import Hello, Price, Refused, Terms, WireError, Work
+from dpsep.federated.wire import Refused
 from dpsep.privacy.grid import Block
 
 log = logging.getLogger("dpsep.federated")
@@ -43,7 +44,7 @@ class Again(WireError):
 class Settings(NamedTuple):
     """How a federation deals with its sites; see `dpsep.federated.federation.Federation`."""
 
-    mode: wire.Mode
+    mode: Mode
     honest: int
     patience: float
     tries: int
@@ -130,7 +131,7 @@ class Session:
 
         def check(name: str, answer: bytes) -> Price | Refused:
             price = wire.heard(answer, self.run, wire.BEGIN)
-            return price if isinstance(price, Refused) else wire.check_price(price, self._terms[name])
+            return price if isinstance(price, Refused) else check_price(price, self._terms[name])
 
         self.prices = self.gather(
             self.sites,

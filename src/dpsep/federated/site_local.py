@@ -27,7 +27,8 @@ from dpsep.federated.codec import decode, encode
 from dpsep.federated.pricing import BadTerms, rounds_alone
 from dpsep.federated.site_policy import Refusal
 from dpsep.federated.site_sums import Arrays, noisy_sums
-from dpsep.federated.wire import BAD_TERMS, NOT_CHARGED, Factor, Local, Work
+from dpsep.federated.terms import Factor, Local, Work
+from dpsep.federated.wire import BAD_TERMS, NOT_CHARGED
 from dpsep.inference import sep_newton
 from dpsep.models.glm import Columns
 from dpsep.privacy.mechanism import Mechanism

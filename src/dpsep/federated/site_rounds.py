@@ -20,7 +20,7 @@ from dpsep.federated.site_local import LocalGate, Releases
 from dpsep.federated.site_policy import Refusal
 from dpsep.federated.site_store import Kept, Store
 from dpsep.federated.site_sums import Arrays
-from dpsep.federated.wire import Work
+from dpsep.federated.terms import Work
 from dpsep.privacy.checkpoint import WriteError
 from dpsep.privacy.noise import WordStream
 

@@ -21,38 +21,6 @@ import zlib
 from typing import Any, NamedTuple
 
 from dpsep.federated.codec import WireError, decode, encode, split
-from dpsep.federated.terms import (
-    MODES,
-    Factor,
-    Hello,
-    Local,
-    Mode,
-    PartTerms,
-    Price,
-    Terms,
-    Work,
-    check_hello,
-    check_price,
-    check_terms,
-)
-
-__all__ = [
-    "MODES",
-    "Factor",
-    "Hello",
-    "Local",
-    "Message",
-    "Mode",
-    "PartTerms",
-    "Price",
-    "Refused",
-    "Terms",
-    "WireError",
-    "Work",
-    "check_hello",
-    "check_price",
-    "check_terms",
-]
 
 VERSION = 1
 """Version of the protocol; both sides must have the same."""

@@ -25,6 +25,7 @@ from scipy.optimize import nnls
 from dpsep.federated import packing, wire
 from dpsep.federated.codec import encode
 from dpsep.federated.session import bounds_of
+from dpsep.federated.terms import Work
 from dpsep_lab.bench.scale import summing_of
 from dpsep_lab.bench.table import Row, row
 
@@ -173,7 +174,7 @@ def _unchanged(public: Any) -> frozenset[bytes]:
     return wire.names_of(public) & wire.names_of(other)
 
 
-def _asked(features: int, rows: int) -> tuple[wire.Work, Any]:
+def _asked(features: int, rows: int) -> tuple[Work, Any]:
     """What a round of a logistic regression asks of records, and with which public values."""
     from dpsep_lab.bench.scale import logistic
 
@@ -185,4 +186,4 @@ def _asked(features: int, rows: int) -> tuple[wire.Work, Any]:
         cavity_mean=rng.standard_normal(d),
         centre=rng.standard_normal(d),
     )
-    return wire.Work(0, (0, 1), blocks, contribution), public
+    return Work(0, (0, 1), blocks, contribution), public
