@@ -166,10 +166,8 @@ class Federation:
         session = self._session(bytes(16), terms.parts[-1].steps)
 
         def check(name: str, answer: bytes) -> Price | Refused:
-            price = wire.heard(answer, wire.NO_RUN, wire.OFFER)
-            if isinstance(price, Refused):
-                return price
-            return check_price(price, session.terms_of(name, terms))
+            asked = session.terms_of(name, terms)
+            return wire.heard(answer, wire.NO_RUN, wire.OFFER, lambda price: check_price(price, asked))
 
         self.offers = session.gather(
             session.sites,
@@ -222,11 +220,8 @@ class Federation:
         session = Session(self._transport, waiting, self.settings, wire.NO_RUN)
 
         def check(name: str, answer: bytes) -> Hello | Refused:
-            hello = wire.heard(answer, wire.NO_RUN, wire.HELLO)
-            if isinstance(hello, Refused):
-                return hello
-            hello = check_hello(hello)
-            if hello.name != name:
+            hello = wire.heard(answer, wire.NO_RUN, wire.HELLO, check_hello)
+            if isinstance(hello, Hello) and hello.name != name:
                 raise WireError("it has another name than the transport says.")
             return hello
 

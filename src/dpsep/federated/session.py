@@ -130,8 +130,8 @@ class Session:
         self._terms = {name: self.terms_of(name, terms) for name in self.sites}
 
         def check(name: str, answer: bytes) -> Price | Refused:
-            price = wire.heard(answer, self.run, wire.BEGIN)
-            return price if isinstance(price, Refused) else check_price(price, self._terms[name])
+            asked = self._terms[name]
+            return wire.heard(answer, self.run, wire.BEGIN, lambda price: check_price(price, asked))
 
         self.prices = self.gather(
             self.sites,

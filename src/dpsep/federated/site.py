@@ -285,8 +285,7 @@ class Site:
             if kept.question != question:
                 raise Refusal(wire.CHANGED, "the round was answered for other public values; it is over.")
             return kept.answer
-        from dpsep.federated.site_rounds import Drawn
-        from dpsep.federated.site_sums import packed_sums
+        from dpsep.federated.site_sums import Drawn, packed_sums
 
         work = cast(Work, decode(content))
         if work.part != asked.part:
@@ -305,7 +304,8 @@ class Site:
         return answer
 
     def _local(self, message: wire.Message, begun: Begun) -> bytes:
-        from dpsep.federated.site_rounds import Alone, Drawn
+        from dpsep.federated.site_local import Alone
+        from dpsep.federated.site_sums import Drawn
 
         alone = Alone(self._store, begun, self._shape[1], secure=self.secure)
         stream = Drawn(self._noise())

@@ -4,7 +4,10 @@ r"""The sums of a site: its table as the gate reads it, clipped and added on the
 contributions clipped and rounded by `dpsep.privacy.gate.Reader`, and then, instead of all of the noise, the
 noise that the site's mode asks of it, a rounded Gaussian of exact law (`dpsep.privacy.noise`), or none where
 the server is trusted with exact sums. Coins and noise are drawn afresh for every answer; the caller keeps the
-answer and never asks twice. Public values must have the shapes of the table
+answer and never asks twice. An error before anything was drawn (`Drawn`) depends on public values and on the
+site's machine, and leaves a round open. An error after that may depend on what was drawn, so that asking
+until none happens would be a release without a charge: it is the round's answer, kept like any other. Public
+values must have the shapes of the table
 (`dpsep.federated.public_value_checks`): that is checked before a coin is drawn. The proof is in
 docs/proofs/federated.md.
 """
@@ -26,6 +29,24 @@ from dpsep.privacy.noise import WordStream, rounded_gaussian
 from dpsep.privacy.record_sources import Part, Records
 
 _BLOCK_KINDS = ("flat", "outer", "count")
+
+
+class Drawn:
+    """A stream that knows whether anything was drawn from it.
+
+    Parameters
+    ----------
+    stream
+        Where words come from.
+    """
+
+    def __init__(self, stream: WordStream) -> None:
+        self._stream, self.secure, self.drawn = stream, stream.secure, False
+
+    def words(self, n: int) -> NDArray[np.uint64]:
+        """Return the next ``n`` words."""
+        self.drawn = True
+        return self._stream.words(n)
 
 
 class Table:

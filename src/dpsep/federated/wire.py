@@ -18,6 +18,7 @@ intent; messages are not encrypted or signed here, the transport does that.
 import hashlib
 import struct
 import zlib
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from dpsep.federated.codec import WireError, decode, encode, split
@@ -137,8 +138,8 @@ def refuse(run: bytes, question: int, code: int, text: str) -> bytes:
     return write(REFUSED, run, bytes([question, code]) + encode(text[:500]))
 
 
-def heard(content: bytes, run: bytes, question: int) -> Any:
-    """Return what an answer to a question says: the value of OK, or a `Refused`."""
+def heard(content: bytes, run: bytes, question: int, check: Callable[[Any], Any] | None = None) -> Any:
+    """Return what an answer to a question says: the value of OK, checked, or a `Refused`."""
     message = read(content, (OK, REFUSED))
     least = 1 if message.kind == OK else 2
     if len(message.body) < least or message.body[0] != question or message.run != run:
@@ -148,7 +149,8 @@ def heard(content: bytes, run: bytes, question: int) -> Any:
         if not isinstance(text, str):
             raise WireError("a refusal has no reason.")
         return Refused(question, message.body[1], "".join(c for c in text if c.isprintable())[:500])
-    return decode(message.body[1:])
+    value = decode(message.body[1:])
+    return value if check is None else check(value)
 
 
 def digest(content: bytes) -> bytes:
