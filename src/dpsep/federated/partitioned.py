@@ -14,7 +14,7 @@ for `dpsep.inference.sep_newton`.
 run of R rounds of L steps costs each site what R L rounds of mode ``"own"`` cost and has the same noise. So
 it saves rounds, by a factor of up to L, wherever a round is slow. It saves no privacy, and it asks that a
 site's own rows say something in every direction: factors of small sites are noise.
-`dpsep.federated.compare` measures it.
+`dpsep_lab.bench.federations` measures it.
 
 **Privacy.** Mode ``"own"``: each site charges all of its local steps when the run begins, adds all of its own
 noise and trusts nobody. The server's product is post-processing. The proof is in docs/proofs/federated.md.
