@@ -27,8 +27,9 @@ from dpsep.federated.terms import (
     check_price,
     check_terms,
 )
-from dpsep.federated.transport import Fault, at, garbled, huge, late, lost, repeated
+from dpsep.federated.transport import Fault
 
+from .faults import at, garbled, huge, late, lost, repeated
 from .made import federate, logistic, make_sites, table, watched_releases
 
 pytestmark = pytest.mark.filterwarnings("ignore::dpsep.privacy.leaks.PrivacyLeakWarning")

@@ -14,7 +14,6 @@ from dpsep.federated.codec import decode, encode
 from dpsep.federated.partitioned import Product, fit_partitioned
 from dpsep.federated.site_store import Store
 from dpsep.federated.terms import Factor, Local, PartTerms, Terms, Work
-from dpsep.federated.transport import at, garbled, late, lost
 from dpsep.federated.wire import Refused
 from dpsep.models.glm import Columns, GLMContribution
 from dpsep.models.linear import GaussianLikelihood
@@ -22,6 +21,7 @@ from dpsep.privacy.grid import Block
 from dpsep.privacy.mechanism import Mechanism
 from dpsep.privacy.sampling import FullBatch
 
+from .faults import at, garbled, late, lost
 from .made import federate, logistic, make_sites, table
 from .test_site import Killed
 
