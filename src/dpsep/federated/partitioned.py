@@ -35,11 +35,10 @@ from dpsep.estimators.statement import PrivacyStatement
 from dpsep.federated import wire
 from dpsep.federated.codec import WireError, encode
 from dpsep.federated.federation import Federation
-from dpsep.federated.fitting import check_model, guaranteed, shape_of
-from dpsep.federated.pricing import part_terms
+from dpsep.federated.fitting import check_model, shape_of, terms_of
 from dpsep.federated.product import Product, check_factor
 from dpsep.federated.session import Session, plain_block
-from dpsep.federated.statement import federation_of
+from dpsep.federated.statement import guarantee_of
 from dpsep.federated.terms import Factor, Local, Terms, Work
 from dpsep.federated.wire import Refused
 from dpsep.inference import sep_newton
@@ -142,21 +141,8 @@ def _terms(model: LinearWeights, federation: Federation, rounds: int, local: int
         float(model.epsilon), float(model.delta), sampling, model.relation, steps=steps, records=task.records
     )
     weights = task.dimension
-    classes = getattr(model, "classes_", None)
-    return Terms(
-        mode="own",
-        honest=1,
-        relation=model.relation,
-        epsilon=float(model.epsilon),
-        delta=float(model.delta),
-        parts=(part_terms(Mechanism(sampling, model.relation, steps, sigma, task.records)),),
-        rounds=None,
-        columns=federation.columns,
-        target=next(iter(federation.sites().values())).target,
-        classes=None if classes is None else tuple(classes.tolist()),
-        coordinates=weights * (weights + 3),
-        local=local,
-    )
+    part = Mechanism(sampling, model.relation, steps, sigma, task.records)
+    return terms_of(model, federation, (part,), weights * (weights + 3), local)
 
 
 def _job(model: LinearWeights, federation: Federation, terms: Terms, damping: float) -> _Job:
@@ -278,21 +264,17 @@ def _checker(job: _Job, number: int) -> Any:
 
 
 def _statement(job: _Job, leaks: tuple[str, ...]) -> PrivacyStatement:
-    prices = job.session.prices.values()
     part = job.terms.parts[0]
     sampling = "full batch" if part.sampling == "full" else f"Poisson sampling at rate {part.rate:g}"
     return PrivacyStatement(
-        epsilon=guaranteed(job.session),
-        delta=max(price.delta for price in prices),
         relation=job.terms.relation,
         unit="record",
         sampling=sampling,
-        sigma=min(price.sigmas[0] for price in prices),
         steps=part.steps,
         accountant="exact Gaussian composition" if part.sampling == "full" else "privacy loss distributions",
         scaling="declared bounds",
         secure=job.session.secure,
         run=job.session.run.hex(),
         leaks=leaks,
-        federation=federation_of(job.session),
+        **guarantee_of(job.session),
     )
