@@ -186,7 +186,7 @@ def test_a_round_takes_at_most_twice_the_bytes_of_the_natural_parameters(rows: i
     from dpsep.estimators.input_checks import Structure
     from dpsep.estimators.run import blocks_of, contribution_of, design_schedule, settings_of
     from dpsep.federated.packing import packed_size
-    from dpsep.federated.session import bounds_of
+    from dpsep.federated.site_sums import answer_bounds
     from dpsep.inference import sep_newton
 
     model = logistic()
@@ -204,7 +204,7 @@ def test_a_round_takes_at_most_twice_the_bytes_of_the_natural_parameters(rows: i
     work = encode(Work(0, (0, 1), (), contribution_of(task)))
     question = len(wire.ask_round(bytes(16), 0, 3, wire.name_of(work), public, known))
     answer = len(wire.say_sums(bytes(16), 0, 3, True, b"")) + packed_size(
-        bounds_of(blocks_of(task, chosen), rows, 0.0)
+        answer_bounds(blocks_of(task, chosen), rows, 0.0)
     )
     d = task.dimension
     assert question + answer <= 2 * 8 * (d + d * (d + 1) // 2)

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal, TypeVar, cast, get_args, get_type_hi
 from msgspec import Meta, Struct, ValidationError, convert
 from msgspec.structs import replace
 
-from dpsep.federated.terms import MODES, Mode
+from dpsep.federated.terms import MODES, Mode, Whole
 
 __all__ = [
     "MODELS",
@@ -58,13 +58,12 @@ class Address(str):
     """host:port."""
 
 
-class Model(str):
+class ModelName(str):
     """A name in `MODELS`."""
 
 
 Text = Annotated[str, Meta(min_length=1, description="a text in quotes")]
 Flag = Annotated[bool, Meta(description="true or false")]
-Whole = Annotated[int, Meta(ge=0, description="a whole number, 0 or more")]
 Positive = Annotated[float, Meta(gt=0, le=sys.float_info.max, description="a positive number")]
 Rate = Annotated[float, Meta(gt=0, le=1)]
 
@@ -195,7 +194,7 @@ class ServerLink(Struct, frozen=True, forbid_unknown_fields=True):
 class FitSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """What is to be fitted, and how patiently; the meanings are those of `Federation` and the estimators."""
 
-    model: Model
+    model: ModelName
     schema: File
     out: Path
     epsilon: Positive
@@ -298,10 +297,10 @@ def _read(place: Path, kind: type[Read], what: str) -> Read:
 def _made(kind: Any, value: Any, folder: Path) -> Any:
     """Make a value of a type that msgspec does not know; raise ValueError with what is allowed."""
     text = value if isinstance(value, str) else ""
-    if kind is Model:
+    if kind is ModelName:
         if text not in MODELS:
             raise ValueError(f"one of {', '.join(MODELS)}")
-        return Model(text)
+        return ModelName(text)
     if not text:
         raise ValueError("a text in quotes")
     if kind is Address:

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from dpsep.federated import packing, wire
 from dpsep.federated.codec import WireError, encode
-from dpsep.federated.site_sums import sum_bounds
+from dpsep.federated.site_sums import answer_bounds
 from dpsep.federated.terms import Hello, Mode, Price, Terms, Work, check_price
 from dpsep.federated.transport import Transport
 from dpsep.federated.wire import Refused
@@ -345,7 +345,7 @@ class Session:
         self, site: str, answer: bytes, work: Work, number: int
     ) -> tuple[list[NDArray[np.int64]], bool] | Refused:
         rows, sigma = self.sites[site].rows, self.prices[site].sigmas[work.part]
-        bounds = bounds_of(work.blocks, rows, sigma)
+        bounds = answer_bounds(work.blocks, rows, sigma)
         heard = wire.heard_sums(answer, self.run, work.part, number, packing.packed_size(bounds))
         if isinstance(heard, Refused):
             return heard
@@ -367,11 +367,6 @@ class Session:
         return terms._replace(
             rounds=tuple(number for number, members in enumerate(self.timetable) if name in members)
         )
-
-
-def bounds_of(blocks: Sequence[Block], rows: int, sigma: float) -> list[packing.Bounds]:
-    """Return public bounds of a site's sums."""
-    return [sum_bounds(block, rows, sigma) for block in blocks]
 
 
 def plain_block(block: Block) -> Block:

@@ -127,7 +127,7 @@ def check_work(work: Any, parts: Sequence[Mechanism], terms: Terms) -> None:
 def packed_sums(arrays: Arrays, begun: Any, work: Work, public: Any, stream: WordStream) -> bytes:
     """Return a site's sums of one release, with its noise, as they travel."""
     rows, sigma = begun.parts[work.part].records, begun.price.sigmas[work.part]
-    bounds = [sum_bounds(block, rows, sigma) for block in work.blocks]
+    bounds = answer_bounds(work.blocks, rows, sigma)
     return packing.pack(noisy_sums(arrays, begun, work, public, stream), bounds)
 
 
@@ -164,17 +164,18 @@ def noisy_sums(
     if sigma == 0:
         return totals
     return [
-        packing.clamp(
-            total + rounded_gaussian(stream, block.noise_units(sigma), block.coordinates),
-            sum_bounds(block, rows, sigma),
+        packing.clamp(total + rounded_gaussian(stream, block.noise_units(sigma), block.coordinates), bounds)
+        for block, total, bounds in zip(
+            work.blocks, totals, answer_bounds(work.blocks, rows, sigma), strict=True
         )
-        for block, total in zip(work.blocks, totals, strict=True)
     ]
 
 
-def sum_bounds(block: Block, rows: int, sigma: float) -> packing.Bounds:
+def answer_bounds(blocks: Sequence[Block], rows: int, sigma: float) -> list[packing.Bounds]:
     """Return public bounds of a site's sums; sigma is the noise that it adds, zero for none."""
-    return packing.bounds_of(block, rows, block.noise_units(sigma) if sigma > 0 else None)
+    return [
+        packing.bounds_of(block, rows, block.noise_units(sigma) if sigma > 0 else None) for block in blocks
+    ]
 
 
 def _is_block(block: Any) -> bool:

@@ -24,7 +24,7 @@ MOST_FEATURES = 1 << 20
 """Most columns of a table."""
 
 Count = Annotated[int, Meta(ge=1)]
-Whole = Annotated[int, Meta(ge=0)]
+Whole = Annotated[int, Meta(ge=0, description="a whole number, 0 or more")]
 Epsilon = Annotated[float, Meta(ge=0, le=MOST_EPSILON)]
 Label = bool | int | float | str
 Kind = TypeVar("Kind")

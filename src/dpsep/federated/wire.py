@@ -29,17 +29,10 @@ MOST_BYTES = 1 << 28
 """Longest message that is looked at."""
 NO_RUN = bytes(16)
 """Run of a message that belongs to none."""
-HELLO, OFFER, BEGIN, PART, ROUND, LOCAL, END = range(1, 8)
+QUESTIONS = dict(enumerate(("HELLO", "OFFER", "BEGIN", "PART", "ROUND", "LOCAL", "END"), start=1))
+"""Names of the questions, by their kinds."""
+HELLO, OFFER, BEGIN, PART, ROUND, LOCAL, END = QUESTIONS
 OK, REFUSED, SUMS = range(16, 19)
-QUESTIONS = {
-    HELLO: "HELLO",
-    OFFER: "OFFER",
-    BEGIN: "BEGIN",
-    PART: "PART",
-    ROUND: "ROUND",
-    LOCAL: "LOCAL",
-    END: "END",
-}
 
 MALFORMED, BAD_VERSION, BAD_MODE, OVER_BUDGET, BAD_TERMS, CHANGED, NOT_BEGUN, ENDED = range(1, 9)
 NOT_CHARGED, UNKNOWN_PART, UNKNOWN_VALUE, LOST, FAULT = range(9, 14)
