@@ -514,6 +514,18 @@ def test_numbers_of_terms_are_integers_and_in_range(change: dict[str, Any]) -> N
         check_terms(TERMS._replace(**change))
 
 
+def test_what_is_wrong_in_terms_is_named_and_not_repeated() -> None:
+    for change, field in (
+        ({"honest": True}, "honest"),
+        ({"rounds": (1, 0)}, "rounds"),
+        ({"classes": ("secret",)}, "classes"),
+        ({"parts": (PartTerms("secret", 1.0, 2, 3.0),)}, "sampling"),  # pyright: ignore[reportArgumentType]
+    ):
+        with pytest.raises(WireError, match=rf"not of their types: look at {field}\.$") as error:
+            check_terms(TERMS._replace(**change))  # pyright: ignore[reportArgumentType]
+        assert "secret" not in str(error.value)
+
+
 def test_numbers_of_prices_and_greetings_are_integers_and_in_range() -> None:
     price = Price(1.0, 1e-5, 1.0, 1.0, (4.0,), (1,), True)
     check_price(price, TERMS)
