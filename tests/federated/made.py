@@ -14,8 +14,8 @@ from dpsep import Ledger, LogisticRegression
 from dpsep.federated import Federation, InProcess, Site
 from dpsep.federated.fitting import _budget, _terms
 from dpsep.federated.gate import FederatedGate
+from dpsep.federated.terms import Terms
 from dpsep.federated.transport import Fault
-from dpsep.federated.wire import Terms
 from dpsep.privacy.noise import SeededStream
 
 CUTS = (0, 100, 240, 600)

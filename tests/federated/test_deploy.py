@@ -1,5 +1,6 @@
 """Settings, certificates and keys of a deployment: read strictly, secure by default."""
 
+import re
 import ssl
 import stat
 from pathlib import Path
@@ -121,6 +122,19 @@ def test_declared_rows_leave_the_table_closed(folder: Path) -> None:
         ('authority = "authority.crt"', "insecure = true", ["in the clear", "127.0.0.1"]),
         ('name = "a"', 'name = "a', ["is no TOML file"]),
         ("# own_epsilon = 0.5", "own_epsilon = 0.5", ["'own_delta' is missing"]),
+        ("most_epsilon = 1.0", "most_epsilon = nan", ["'most_epsilon' must be a positive number"]),
+        ("most_epsilon = 1.0", "most_epsilon = inf", ["'most_epsilon' must be a positive number"]),
+        ("most_epsilon = 1.0", f"most_epsilon = 1{'0' * 400}", ["'most_epsilon' must be a positive number"]),
+        ("most_epsilon = 1.0", f"most_epsilon = {'9' * 5000}", ["is no TOML file"]),
+        ("most_epsilon = 1.0", f"most_epsilon = {'[' * 5000}", ["is no TOML file"]),
+        ("most_epsilon = 1.0", "most_epsilon = true", ["'most_epsilon' must be a positive number"]),
+        ("most_epsilon = 1.0", "most_epsilon = 1\nmost_epsilon = 2", ["is no TOML file", "overwrite"]),
+        ("most_epsilon = 1.0", '"a` - at `$.b" = 1', ["is no key of"]),
+        ("most_epsilon = 1.0", '" - at `$.b" = 1', ["unknown field"]),
+        ("# rows = 12345", "rows = 1.0", ["'rows' must be a whole number, 0 or more"]),
+        ('modes = ["server"]', "modes = []", ["'modes' must be a list of some of server, sites, own"]),
+        ('key = "site.key"', "key = 1979-05-27", ["'key' in [link] must be a text in quotes"]),
+        ('key = "site.key"', 'kee = "site.key"', ["'kee' is no key of [link] of a site's settings"]),
     ],
 )
 def test_a_wrong_setting_is_named_with_what_is_allowed(
@@ -132,6 +146,34 @@ def test_a_wrong_setting_is_named_with_what_is_allowed(
     for word in words:
         assert word in str(error.value)
     assert_refused(call("federate", "check", config), *words[:1])
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('model = "logistic"', 'model = "gama"', "'model' in [fit] must be one of linear, logistic, probit"),
+        ('missing = "drop"', 'missing = "skip"', "'missing' in [fit] must be one of drop, stop"),
+        (
+            'missing = "drop"',
+            "sampling = 1.5",
+            "'sampling' in [fit] must be a rate above 0 and at most 1, or",
+        ),
+        ('a = "sites/a.pub"', "a = 3", "'a' in [sites] must be a text in quotes"),
+        ('a = "sites/a.pub"', 'a = "sites/c.pub"', "'a' in [sites] must be a file, and there is none at"),
+        ('key = "tls/server.key"', "", "'key' in [link] is missing"),
+        (
+            'address = "0.0.0.0:9092"',
+            'address = "127.0.0.1:9092"\ninsecure = true',
+            "'certificate' in [link] says nothing where insecure = true",
+        ),
+        ("[fit]", "[fti]", "is no key of a server's settings; those are link, sites, fit"),
+    ],
+)
+def test_a_wrong_setting_of_a_server_is_named_with_what_is_allowed(
+    folder: Path, old: str, new: str, words: str
+) -> None:
+    with pytest.raises(ConfigError, match=re.escape(words)):
+        read_server(edit(folder / "server" / "server.toml", old, new))
 
 
 def test_check_shows_settings_of_both_sides(folder: Path) -> None:

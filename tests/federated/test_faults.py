@@ -11,13 +11,25 @@ import pytest
 
 from dpsep import Ledger
 from dpsep.federated import Federation, InProcess, RoundFailed, Site, fit, wire
+from dpsep.federated.codec import WireError
 from dpsep.federated.gate import FederatedGate
 from dpsep.federated.partitioned import fit_partitioned
 from dpsep.federated.product import Product, check_factor
 from dpsep.federated.session import Session
-from dpsep.federated.terms import Factor, PartTerms, Price, Terms, check_hello, check_price, check_terms
-from dpsep.federated.transport import Fault, at, garbled, huge, late, lost, repeated
+from dpsep.federated.terms import (
+    MODES,
+    Factor,
+    Hello,
+    PartTerms,
+    Price,
+    Terms,
+    check_hello,
+    check_price,
+    check_terms,
+)
+from dpsep.federated.transport import Fault
 
+from .faults import at, garbled, huge, late, lost, repeated
 from .made import federate, logistic, make_sites, table, watched_releases
 
 pytestmark = pytest.mark.filterwarnings("ignore::dpsep.privacy.leaks.PrivacyLeakWarning")
@@ -262,7 +274,7 @@ def test_rules_that_make_no_federation_are_named(tmp_path: Path) -> None:
             Federation(transport, **rules)  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match="the transport knows none"):
         Federation(InProcess({}))
-    assert wire.MODES == ("server", "sites", "own")
+    assert MODES == ("server", "sites", "own")
 
 
 BOMB = bytes([17, 8]) + struct.pack("<8I", 0, *([1 << 24] * 7))
@@ -429,7 +441,7 @@ def test_a_factor_that_makes_cavities_nearly_singular_is_refused() -> None:
     prior = 1e-4 * np.eye(2)
     factor = Factor(np.zeros(2), np.diag([1e7, 1e-9]), np.eye(2))
     check_factor(factor, prior, 100.0)
-    with pytest.raises(wire.WireError, match="nearly singular"):
+    with pytest.raises(WireError, match="nearly singular"):
         check_factor(factor, 1e-9 * np.eye(2), 100.0)
 
 
@@ -498,8 +510,20 @@ TERMS = Terms("own", 1, "zero-out", 1.0, 1e-5, (PartTerms("full", 1.0, 2, 3.0),)
 )
 def test_numbers_of_terms_are_integers_and_in_range(change: dict[str, Any]) -> None:
     check_terms(TERMS)
-    with pytest.raises(wire.WireError):
+    with pytest.raises(WireError):
         check_terms(TERMS._replace(**change))
+
+
+def test_what_is_wrong_in_terms_is_named_and_not_repeated() -> None:
+    for change, field in (
+        ({"honest": True}, "honest"),
+        ({"rounds": (1, 0)}, "rounds"),
+        ({"classes": ("secret",)}, "classes"),
+        ({"parts": (PartTerms("secret", 1.0, 2, 3.0),)}, "sampling"),  # pyright: ignore[reportArgumentType]
+    ):
+        with pytest.raises(WireError, match=rf"not of their types: look at {field}\.$") as error:
+            check_terms(TERMS._replace(**change))  # pyright: ignore[reportArgumentType]
+        assert "secret" not in str(error.value)
 
 
 def test_numbers_of_prices_and_greetings_are_integers_and_in_range() -> None:
@@ -512,10 +536,10 @@ def test_numbers_of_prices_and_greetings_are_integers_and_in_range() -> None:
         {"sigmas": (True,)},
         {"delta": 0.0},
     ):
-        with pytest.raises(wire.WireError):
+        with pytest.raises(WireError):
             check_price(price._replace(**change), TERMS)  # pyright: ignore[reportArgumentType]
-    hello = wire.Hello("a", 10, 2, (), "", ("own",), True)
+    hello = Hello("a", 10, 2, (), "", ("own",), True)
     check_hello(hello)
     for change in ({"rows": True}, {"features": True}, {"features": 1 << 40}):
-        with pytest.raises(wire.WireError):
+        with pytest.raises(WireError):
             check_hello(hello._replace(**change))

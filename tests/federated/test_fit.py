@@ -11,6 +11,7 @@ from dpsep import GaussianMixture, Ledger, LinearRegression, PoissonRegression, 
 from dpsep.estimators.store import load, save
 from dpsep.federated import Federation, InProcess, fit, wire
 from dpsep.federated.codec import encode
+from dpsep.federated.terms import Work
 from dpsep.privacy.leaks import PrivacyLeakWarning
 from dpsep.privacy.mechanism import Mechanism
 from dpsep.privacy.sampling import FullBatch
@@ -185,7 +186,7 @@ def test_a_round_takes_at_most_twice_the_bytes_of_the_natural_parameters(rows: i
     from dpsep.estimators.input_checks import Structure
     from dpsep.estimators.run import blocks_of, contribution_of, design_schedule, settings_of
     from dpsep.federated.packing import packed_size
-    from dpsep.federated.session import bounds_of
+    from dpsep.federated.site_sums import answer_bounds
     from dpsep.inference import sep_newton
 
     model = logistic()
@@ -200,10 +201,10 @@ def test_a_round_takes_at_most_twice_the_bytes_of_the_natural_parameters(rows: i
     dense = np.linalg.inv(np.linalg.cholesky(np.diag(settings.start) + np.full(factor.shape, 0.1)))
     public = public._replace(half=np.tril(dense))  # pyright: ignore[reportArgumentType]
     known = wire.names_of(public._replace(half=None, centre=None, cavity_mean=None))  # pyright: ignore[reportArgumentType]
-    work = encode(wire.Work(0, (0, 1), (), contribution_of(task)))
+    work = encode(Work(0, (0, 1), (), contribution_of(task)))
     question = len(wire.ask_round(bytes(16), 0, 3, wire.name_of(work), public, known))
     answer = len(wire.say_sums(bytes(16), 0, 3, True, b"")) + packed_size(
-        bounds_of(blocks_of(task, chosen), rows, 0.0)
+        answer_bounds(blocks_of(task, chosen), rows, 0.0)
     )
     d = task.dimension
     assert question + answer <= 2 * 8 * (d + d * (d + 1) // 2)
@@ -236,7 +237,7 @@ def test_no_bytes_of_a_model_of_ones_own_can_be_sent(tmp_path: Path) -> None:
         secret: int = 3
 
     with pytest.raises(WireError, match="cannot be sent"):
-        encode(wire.Work(0, (0,), (), Mine()))
+        encode(Work(0, (0,), (), Mine()))
 
 
 def test_names_of_columns_come_from_the_sites_and_must_agree(tmp_path: Path) -> None:

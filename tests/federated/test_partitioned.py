@@ -11,17 +11,17 @@ import pytest
 from dpsep import Ledger, LinearRegression, PoissonRegression
 from dpsep.federated import Site, site_local, wire
 from dpsep.federated.codec import decode, encode
-from dpsep.federated.compare import compare, one_step, partitioned
 from dpsep.federated.partitioned import Product, fit_partitioned
 from dpsep.federated.site_store import Store
-from dpsep.federated.transport import at, garbled, late, lost
-from dpsep.federated.wire import Factor, Local, PartTerms, Refused, Terms, Work
+from dpsep.federated.terms import Factor, Local, PartTerms, Terms, Work
+from dpsep.federated.wire import Refused
 from dpsep.models.glm import Columns, GLMContribution
 from dpsep.models.linear import GaussianLikelihood
 from dpsep.privacy.grid import Block
 from dpsep.privacy.mechanism import Mechanism
 from dpsep.privacy.sampling import FullBatch
 
+from .faults import at, garbled, late, lost
 from .made import federate, logistic, make_sites, table
 from .test_site import Killed
 
@@ -238,15 +238,6 @@ def test_what_it_cannot_do_is_said(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match=text):
             fit_partitioned(model, federation, **changes)
     assert all(site.ledger.spent().epsilon == 0.0 for site in sites.values())
-
-
-def test_fewer_rounds_reach_the_accuracy_of_one_step_rounds() -> None:
-    slow, fast = compare([one_step(16), partitioned(4, 4)], rows=12_000, weights=2, sites=3, epsilon=4.0)
-    assert (slow.rounds, fast.rounds) == (16, 4)
-    assert fast.bytes < slow.bytes
-    assert 0.5 * slow.noise < fast.noise < 2.0 * slow.noise
-    assert fast.error < 4.0 * fast.noise
-    assert slow.error < 4.0 * slow.noise
 
 
 class Server:

@@ -14,7 +14,8 @@ from dpsep.federated import wire
 from dpsep.federated.codec import WireError, decode, encode
 from dpsep.federated.public_value_checks import check_contribution, check_public
 from dpsep.federated.site_sums import Table, check_work, noisy_sums
-from dpsep.federated.wire import PartTerms, Refused, Terms, Work
+from dpsep.federated.terms import PartTerms, Terms, Work
+from dpsep.federated.wire import Refused
 from dpsep.models.concentrated_noise import ConcentratedNoise
 from dpsep.models.glm import Columns, GLMContribution, LinearContribution, Public
 from dpsep.models.linear import GaussianLikelihood, LearnedNoise, WeightsAndNoise

@@ -22,9 +22,11 @@ from dpsep.estimators.run import blocks_of, contribution_of, design_schedule, se
 from dpsep.federated import Site, wire
 from dpsep.federated.codec import encode
 from dpsep.federated.packing import unpack
-from dpsep.federated.session import bounds_of, plain_block
+from dpsep.federated.session import plain_block
 from dpsep.federated.site_store import Store
-from dpsep.federated.wire import Refused, Terms, Work
+from dpsep.federated.site_sums import answer_bounds
+from dpsep.federated.terms import Terms, Work
+from dpsep.federated.wire import Refused
 from dpsep.inference import sep_newton
 from dpsep.privacy.mechanism import Mechanism
 from dpsep.privacy.sampling import FullBatch, PoissonSampling
@@ -77,7 +79,7 @@ class Asker:
         return self.site.answer(self.question(number, public, part))
 
     def sums(self, answer: bytes, number: int, sigma: float = 0.0) -> Any:
-        bounds = bounds_of(self.work.blocks, self.site._shape[0], sigma)
+        bounds = answer_bounds(self.work.blocks, self.site._shape[0], sigma)
         size = sum(-(-int(sum(int(v).bit_length() for v in (b.high - b.low).tolist())) // 8) for b in bounds)
         heard = wire.heard_sums(answer, self.run, 0, number, size)
         return heard if isinstance(heard, Refused) else unpack(heard.packed, bounds)

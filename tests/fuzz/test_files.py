@@ -26,6 +26,7 @@ INPUTS = {
     "gzip": 60,
     "stored": 300,
     "schema": 600,
+    "settings": 400,
     "posterior": 300,
     "predict": 60,
     "ledger": 300,

@@ -29,6 +29,7 @@ __all__ = [
     "packed_tables",
     "runs",
     "schemas",
+    "settings",
     "stored_tables",
     "text_tables",
 ]
@@ -127,6 +128,48 @@ def schemas() -> dict[str, bytes]:
         "small.toml": Schema((Column("a", "number"), Column("y", "number", (-4, 4))), "y").to_toml().encode(),
         "hand.toml": b"# by hand\nlooked = true\n[[columns]]\nname = 'age'\nkind = 'number'\nmissing = 3\n",
     }
+
+
+NAMED_BY_SETTINGS = ("table.csv", "schema.toml", "authority.crt", "server.crt", "own.key", "a.pub", "b.pub")
+"""Files that `settings` name."""
+
+
+def settings() -> dict[str, bytes]:
+    """Settings of a site and of a server, with TLS and without."""
+    site = """name = "a"
+table = "table.csv"
+schema = "schema.toml"
+ledger = "ledger.db"
+folder = "state"
+modes = ["server", "own"]
+most_epsilon = 1.0
+own_epsilon = 0.5
+own_delta = 1e-6
+rows = 100
+[link]
+superlink = "127.0.0.1:9092"
+"""
+    fit = """[fit]
+model = "logistic"
+schema = "schema.toml"
+out = "result"
+epsilon = 1
+delta = 1e-5
+mode = "sites"
+honest = 2
+sampling = 0.1
+tries = 3
+missing = "drop"
+"""
+    tls = 'certificate = "server.crt"\nkey = "own.key"\nauthority = "authority.crt"\n'
+    address = '[link]\naddress = "localhost:9092"\n'
+    made = {
+        "site.toml": site + 'authority = "authority.crt"\nkey = "own.key"\npoll = 0.5\n',
+        "site-insecure.toml": site + "insecure = true\n",
+        "server.toml": address + tls + '[sites]\na = "a.pub"\nb = "b.pub"\n' + fit,
+        "server-insecure.toml": address + "insecure = true\n[sites]\na = true\nb = true\n" + fit,
+    }
+    return {name: text.encode() for name, text in made.items()}
 
 
 def ledgers(folder: Path) -> dict[str, bytes]:

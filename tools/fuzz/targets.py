@@ -153,6 +153,26 @@ class Declared(Target):
         check_table(table, schema)
 
 
+class Settings(Target):
+    """Settings of a federation's sites and servers in TOML."""
+
+    changes = (change_toml,)
+
+    def make(self) -> Mapping[str, bytes]:
+        """Return settings, and the files that they name."""
+        for name in seeds.NAMED_BY_SETTINGS:
+            (self.folder / name).write_bytes(b"")
+        return seeds.settings()
+
+    def read(self, name: str, data: bytes) -> None:
+        """Read as a site or a server does."""
+        from dpsep.federated.config import read_server, read_site
+
+        path = self.folder / "settings.toml"
+        path.write_bytes(data)
+        (read_site if name.startswith("site") else read_server)(path)
+
+
 class StoredRun(Target):
     """The folder of a fit: every file in it, with and without a manifest that fits."""
 
@@ -321,6 +341,7 @@ TARGETS: dict[str, type[Target]] = {
     "gzip": Packed,
     "stored": Stored,
     "schema": Declared,
+    "settings": Settings,
     "posterior": StoredRun,
     "predict": Predicted,
     "ledger": Ledgers,

@@ -5,7 +5,6 @@ budgets and events; `check` at a site reads its table's columns and number of ro
 nor anything computed from one.
 """
 
-import tomllib
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -100,14 +99,9 @@ def check(config: Path, *, as_json: bool = False) -> None:
 
 
 def _is_server(config: Path) -> bool:
-    from dpsep.federated.config import ConfigError
+    from dpsep.federated.config import read_document
 
-    try:
-        return "fit" in tomllib.loads(config.read_text("utf-8"))
-    except FileNotFoundError:
-        raise CallError(f"there is no file {config}; 'dpsep federate init FOLDER' writes examples.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{config} is no TOML file: {error}.") from None
+    return "fit" in read_document(config)
 
 
 def _check_site(config: Path) -> list[tuple[str, str]]:

@@ -11,7 +11,6 @@ import math
 import tempfile
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -136,6 +135,8 @@ def _work(
     *,
     faults: bool,
 ) -> Told:
+    from msgspec.structs import replace
+
     from dpsep.data import encode
     from dpsep.federated.config import read_server
     from dpsep.federated.flower_link import open_link

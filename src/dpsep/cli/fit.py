@@ -4,8 +4,6 @@
 structure. What it prints and stores is the released posterior, its privacy statement and declared structure.
 """
 
-import csv
-import io
 import json
 import warnings
 from dataclasses import dataclass, replace
@@ -318,15 +316,10 @@ def _fit(estimator: Any, inputs: Inputs, request: Request, folder: RunFolder, le
 def _store(
     estimator: Any, inputs: Inputs, folder: RunFolder, request: Request, metrics: Metrics | None
 ) -> None:
-    summary = io.StringIO()
-    rows = estimator.summary()
-    writer = csv.DictWriter(summary, rows[0].keys(), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
     extra = {
         "privacy.txt": plain_words(estimator, inputs, metrics),
         "schema.toml": inputs.schema.to_toml(),
-        "summary.csv": summary.getvalue(),
+        "summary.csv": estimator.summary().to_csv(),
     }
     if metrics is not None:
         extra["metrics.json"] = json.dumps(metrics.document, indent=1) + "\n"

@@ -3,6 +3,12 @@
 A schema that exists is a schema that holds together: what contradicts itself is refused at once. On disk it
 is TOML: ``target = "income"`` and other keys of the whole table first, then one ``[[columns]]`` table for
 each column, in order.
+
+Why not msgspec: users make these classes in Python, too, where msgspec checks no types, so that every check
+below would stay. Of 40 wrong declarations and columns in the tests its types refuse 19, none in words that
+name the column and what is allowed. 24 lines (unknown and missing keys) would go; two structs and a
+translation of msgspec's words would come. 30,000 columns take 0.15 s here and 0.006 s there, after 0.9 s in
+`tomllib`, by which msgspec reads TOML.
 """
 
 import json

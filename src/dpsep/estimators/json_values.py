@@ -2,6 +2,11 @@
 
 Tags are looked up in fixed lists and nothing is pickled, so that unpacking a stranger's text makes values of
 known types and runs no code of theirs. Functions cannot be written that way; `Missing` stands for them.
+
+Why not msgspec: it takes these tags for what they are, dictionaries, so that nothing below would go. It reads
+2 MB of them in 4 ms (`json`: 35) and writes them in 4 (56), but in other spaces and digits (1e16 for 1e+16)
+than the files whose hashes are kept, writes NaN as null without a word, and refuses texts that were stored
+(lone surrogates).
 """
 
 import dataclasses

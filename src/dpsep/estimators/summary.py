@@ -5,7 +5,9 @@ variance, `width_without_noise` the width that the interval would have without t
 widths do not: a share of 50 % makes an interval 1.41 times as wide.
 """
 
+import csv
 import html
+import io
 import math
 from collections.abc import Iterable
 from typing import Any
@@ -58,6 +60,14 @@ class Summary(list[dict[str, Any]]):
         import polars
 
         return polars.DataFrame(list(self))
+
+    def to_csv(self) -> str:
+        """Return all columns as CSV text."""
+        text = io.StringIO()
+        writer = csv.DictWriter(text, self[0].keys(), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(self)
+        return text.getvalue()
 
     def __repr__(self) -> str:
         header, cells = self._cells()

@@ -13,6 +13,12 @@ goes wrong is a `WireError` that repeats no value.
 What it allocates is bounded: the numbers of an array take at most two and a half times their bytes (a
 triangle becomes a square), a text or a string of bytes its length (a text up to four times), and besides that
 every value less than 200 bytes, however few stand for it. There are `MOST_VALUES` of them at most.
+
+Why not MessagePack by msgspec: it has no such bound. A byte of a message becomes an empty list of 64 bytes,
+so that the longest message takes 17 GB; NaN and any number of values pass. It writes a run's terms in 0.2
+and reads them in 0.5 microseconds (ours: 25 and 40, nothing beside a round), and arrays no faster. Of these
+lines 60 would go, and would have to stay for what sites have kept. Which types and ranges the fields of a
+message have is msgspec's to say (`dpsep.federated.terms`).
 """
 
 import dataclasses

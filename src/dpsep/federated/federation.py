@@ -17,11 +17,13 @@ from typing import Any, Literal, NoReturn
 import numpy as np
 
 from dpsep.federated import wire
+from dpsep.federated.codec import WireError
 from dpsep.federated.gate import FederatedGate
 from dpsep.federated.pricing import part_terms
 from dpsep.federated.session import RoundFailed, Session, Settings
+from dpsep.federated.terms import MODES, Hello, Mode, Price, Terms, check_hello, check_price
 from dpsep.federated.transport import Transport
-from dpsep.federated.wire import Hello, Price, Refused, Terms
+from dpsep.federated.wire import Refused
 from dpsep.privacy.grid import Block, Contribution
 from dpsep.privacy.mechanism import Mechanism
 from dpsep.privacy.noise import WordStream
@@ -75,7 +77,7 @@ class Federation:
         self,
         transport: Transport,
         *,
-        mode: wire.Mode = "server",
+        mode: Mode = "server",
         honest: int | None = None,
         patience: float = 60.0,
         tries: int = 3,
@@ -88,8 +90,8 @@ class Federation:
         count = len(transport.sites())
         if count < 1:
             raise ValueError("a federation needs at least one site; the transport knows none.")
-        if mode not in wire.MODES:
-            raise ValueError(f"mode must be one of {', '.join(wire.MODES)}, not {mode!r}.")
+        if mode not in MODES:
+            raise ValueError(f"mode must be one of {', '.join(MODES)}, not {mode!r}.")
         if (mode == "sites") != (honest is not None):
             raise ValueError("mode 'sites', and no other, needs honest=: the fewest honest sites in a round.")
         if honest is not None and not 1 <= honest <= (sites_per_round or count):
@@ -121,7 +123,7 @@ class Federation:
         self.session: Session | None = None
 
     @property
-    def mode(self) -> wire.Mode:
+    def mode(self) -> Mode:
         """Who adds the noise."""
         return self.settings.mode
 
@@ -164,10 +166,8 @@ class Federation:
         session = self._session(bytes(16), terms.parts[-1].steps)
 
         def check(name: str, answer: bytes) -> Price | Refused:
-            price = wire.heard(answer, wire.NO_RUN, wire.OFFER)
-            if isinstance(price, Refused):
-                return price
-            return wire.check_price(price, session.terms_of(name, terms))
+            asked = session.terms_of(name, terms)
+            return wire.heard(answer, wire.NO_RUN, wire.OFFER, lambda price: check_price(price, asked))
 
         self.offers = session.gather(
             session.sites,
@@ -220,12 +220,9 @@ class Federation:
         session = Session(self._transport, waiting, self.settings, wire.NO_RUN)
 
         def check(name: str, answer: bytes) -> Hello | Refused:
-            hello = wire.heard(answer, wire.NO_RUN, wire.HELLO)
-            if isinstance(hello, Refused):
-                return hello
-            hello = wire.check_hello(hello)
-            if hello.name != name:
-                raise wire.WireError("it has another name than the transport says.")
+            hello = wire.heard(answer, wire.NO_RUN, wire.HELLO, check_hello)
+            if isinstance(hello, Hello) and hello.name != name:
+                raise WireError("it has another name than the transport says.")
             return hello
 
         found = session.gather(

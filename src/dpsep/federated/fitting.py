@@ -4,16 +4,12 @@ r"""Fits from a federation: the estimators of linear weights, run as they are on
 would cost them (nothing is charged by that), charges the server's own ledger if there is one, and fits
 through the federation's gate.
 
-**Privacy.** The releases are those of the estimator, made by `dpsep.federated.gate`. The statement says who
-added the noise, what each site was charged, and what holds against whom. Its epsilon is what the server's own
-accounting finds for the noise and the releases of each site, or a site's price where that is more and
-plausible: a site that says anything cannot make the statement say it.
-The proof is in docs/proofs/federated.md.
+**Privacy.** The releases are those of the estimator, made by `dpsep.federated.gate`; what they cost is
+said by `dpsep.federated.statement`. The proof is in docs/proofs/federated.md.
 """
 
-import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
@@ -28,16 +24,14 @@ from dpsep.estimators.run import design_schedule
 from dpsep.estimators.statement import PrivacyStatement
 from dpsep.federated.distributed import check_deviation
 from dpsep.federated.federation import Federation
-from dpsep.federated.pricing import carried_out, deal_of, part_terms, sum_delta
+from dpsep.federated.pricing import part_terms, sum_delta
 from dpsep.federated.session import Session
-from dpsep.federated.statement import federation_of
-from dpsep.federated.wire import Terms
-from dpsep.privacy.mechanism import Schedule
+from dpsep.federated.statement import guarantee_of
+from dpsep.federated.terms import Terms
+from dpsep.privacy.mechanism import Mechanism, Schedule
 from dpsep.privacy.shown import down, up
 
 __all__ = ["fit"]
-
-log = logging.getLogger("dpsep.federated")
 
 Model = TypeVar("Model", bound=LinearWeights)
 KINDS = (LinearRegression, LogisticRegression, ProbitRegression, PoissonRegression)
@@ -46,10 +40,6 @@ _HALVINGS = 12
 """Steps of the search for the noise where sites take turns; it ends within a relative 1e-3."""
 _BINS = 64
 """Most bins of a histogram of private scaling."""
-_LEAST = 1e-2
-"""Share of the noise of the terms from which on a site's own noise is accounted here."""
-_PLAUSIBLE = 2.0
-"""Multiple of the server's own accounting up to which a site's price is believed: accountants differ."""
 
 
 def fit(model: Model, federation: Federation, *, on_step: Callable[[int, int], None] | None = None) -> Model:
@@ -216,62 +206,33 @@ def _schedule(model: LinearWeights, federation: Federation, budget: Budget) -> S
 def _terms(model: LinearWeights, federation: Federation, budget: Budget) -> Terms:
     schedule = _schedule(model, federation, budget)
     weights = federation.features + 1
+    return terms_of(model, federation, schedule.parts, weights * max(weights, _BINS) + weights + 2)
+
+
+def terms_of(
+    model: LinearWeights, federation: Federation, parts: Sequence[Mechanism], coordinates: int, local: int = 0
+) -> Terms:
+    """Return what the sites are asked to take part in, from a model, its mechanisms and the sites' table."""
     classes = getattr(model, "classes_", None)
     return Terms(
         mode=federation.mode,
         honest=federation.settings.honest,
-        relation=schedule.relation,
+        relation=model.relation,
         epsilon=float(model.epsilon),
         delta=float(model.delta),
-        parts=tuple(part_terms(part) for part in schedule.parts),
+        parts=tuple(part_terms(part) for part in parts),
         rounds=None,
         columns=federation.columns,
         target=next(iter(federation.sites().values())).target,
         classes=None if classes is None else tuple(classes.tolist()),
-        coordinates=weights * max(weights, _BINS) + weights + 2,
+        coordinates=coordinates,
+        local=local,
     )
-
-
-def guaranteed(session: Session) -> float:
-    """Return the epsilon that was guaranteed to the site that it cost most, by the server's own accounting.
-
-    A site's price counts where it is more, up to a plausible multiple.
-    """
-    found: dict[Any, float] = {}
-    most = 0.0
-    for name, price in session.prices.items():
-        said = price.sum_epsilon if session.settings.mode == "sites" else price.epsilon
-        key = (price.sigmas, price.steps, price.delta)  # neither of full and Poisson sampling depends on rows
-        if key not in found:
-            found[key] = _accounted(session, name)
-        most = max(most, found[key], said if said <= _PLAUSIBLE * found[key] else 0.0)
-    return most
-
-
-def _accounted(session: Session, name: str) -> float:
-    """Return what a site's part costs; its own word where that cannot be accounted, for the run is over."""
-    terms, price, rows = session.begun_under(name), session.prices[name], session.hellos[name].rows
-    said = price.sum_epsilon if terms.mode == "sites" else price.epsilon
-    # Accountants need hours for noise that is nearly none; such a guarantee is the site's own, in mode "own".
-    if any(0 < mine < _LEAST * part.sigma for mine, part in zip(price.sigmas, terms.parts, strict=True)):
-        return said
-    try:
-        if terms.mode == "sites":
-            return deal_of(terms, rows, secure=price.secure).price.sum_epsilon
-        return Schedule(carried_out(terms, price, rows)).epsilon(price.delta)
-    except Exception as error:
-        log.error("what a run cost site %s could not be accounted: %s", name, type(error).__name__)
-        return said
 
 
 def _statement(made: PrivacyStatement, session: Session) -> PrivacyStatement:
     """Return the statement of what was guaranteed to the site that it cost most."""
-    prices = session.prices.values()
-    mode = session.settings.mode
-    changes: dict[str, Any] = {"epsilon": guaranteed(session)}
-    if mode == "own":
-        changes["sigma"] = min(price.sigmas[-1] for price in prices)
-    changes["delta"] = max(price.delta for price in prices)
+    changes = guarantee_of(session)
     if made.epsilon != changes["epsilon"] or made.delta != changes["delta"]:
         changes["schedule"] = None  # what each site did costs it something else
-    return replace(made, secure=made.secure and session.secure, federation=federation_of(session), **changes)
+    return replace(made, secure=made.secure and session.secure, **changes)

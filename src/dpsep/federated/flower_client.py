@@ -16,29 +16,19 @@ import functools
 import logging
 import time
 from collections.abc import Callable
-from typing import Protocol
 
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
 from dpsep.federated.flower_message import ASK, NAME, content, payload
+from dpsep.federated.transport import Answers
 
-__all__ = ["Answering", "app", "reply"]
+__all__ = ["app", "reply"]
 
 log = logging.getLogger("dpsep.federated")
 
 
-class Answering(Protocol):
-    """What answers questions: a `dpsep.federated.site.Site`."""
-
-    name: str
-
-    def answer(self, question: bytes) -> bytes:
-        """Return the answer to a question."""
-        ...
-
-
-def reply(message: Message, site: Callable[[], Answering], name: str, *, timing: bool = False) -> Message:
+def reply(message: Message, site: Callable[[], Answers], name: str, *, timing: bool = False) -> Message:
     """Answer one message; never raise.
 
     Parameters

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsep.federated.session import Session, plain_block
-from dpsep.federated.wire import Work
+from dpsep.federated.terms import Work
 from dpsep.privacy.gate import Gate, check_blocks
 from dpsep.privacy.grid import Block, Contribution
 from dpsep.privacy.mechanism import Mechanism

@@ -14,7 +14,7 @@ for `dpsep.inference.sep_newton`.
 run of R rounds of L steps costs each site what R L rounds of mode ``"own"`` cost and has the same noise. So
 it saves rounds, by a factor of up to L, wherever a round is slow. It saves no privacy, and it asks that a
 site's own rows say something in every direction: factors of small sites are noise.
-`dpsep.federated.compare` measures it.
+`dpsep_lab.bench.federations` measures it.
 
 **Privacy.** Mode ``"own"``: each site charges all of its local steps when the run begins, adds all of its own
 noise and trusts nobody. The server's product is post-processing. The proof is in docs/proofs/federated.md.
@@ -33,14 +33,14 @@ from dpsep.estimators.columns import several, single, through_zero
 from dpsep.estimators.run import Result, Task, blocks_of, contribution_of, settings_of
 from dpsep.estimators.statement import PrivacyStatement
 from dpsep.federated import wire
-from dpsep.federated.codec import encode
+from dpsep.federated.codec import WireError, encode
 from dpsep.federated.federation import Federation
-from dpsep.federated.fitting import check_model, guaranteed, shape_of
-from dpsep.federated.pricing import part_terms
+from dpsep.federated.fitting import check_model, shape_of, terms_of
 from dpsep.federated.product import Product, check_factor
 from dpsep.federated.session import Session, plain_block
-from dpsep.federated.statement import federation_of
-from dpsep.federated.wire import Factor, Local, Refused, Terms, WireError, Work
+from dpsep.federated.statement import guarantee_of
+from dpsep.federated.terms import Factor, Local, Terms, Work
+from dpsep.federated.wire import Refused
 from dpsep.inference import sep_newton
 from dpsep.privacy.accounting import calibrate
 from dpsep.privacy.mechanism import Mechanism
@@ -141,21 +141,8 @@ def _terms(model: LinearWeights, federation: Federation, rounds: int, local: int
         float(model.epsilon), float(model.delta), sampling, model.relation, steps=steps, records=task.records
     )
     weights = task.dimension
-    classes = getattr(model, "classes_", None)
-    return Terms(
-        mode="own",
-        honest=1,
-        relation=model.relation,
-        epsilon=float(model.epsilon),
-        delta=float(model.delta),
-        parts=(part_terms(Mechanism(sampling, model.relation, steps, sigma, task.records)),),
-        rounds=None,
-        columns=federation.columns,
-        target=next(iter(federation.sites().values())).target,
-        classes=None if classes is None else tuple(classes.tolist()),
-        coordinates=weights * (weights + 3),
-        local=local,
-    )
+    part = Mechanism(sampling, model.relation, steps, sigma, task.records)
+    return terms_of(model, federation, (part,), weights * (weights + 3), local)
 
 
 def _job(model: LinearWeights, federation: Federation, terms: Terms, damping: float) -> _Job:
@@ -277,21 +264,17 @@ def _checker(job: _Job, number: int) -> Any:
 
 
 def _statement(job: _Job, leaks: tuple[str, ...]) -> PrivacyStatement:
-    prices = job.session.prices.values()
     part = job.terms.parts[0]
     sampling = "full batch" if part.sampling == "full" else f"Poisson sampling at rate {part.rate:g}"
     return PrivacyStatement(
-        epsilon=guaranteed(job.session),
-        delta=max(price.delta for price in prices),
         relation=job.terms.relation,
         unit="record",
         sampling=sampling,
-        sigma=min(price.sigmas[0] for price in prices),
         steps=part.steps,
         accountant="exact Gaussian composition" if part.sampling == "full" else "privacy loss distributions",
         scaling="declared bounds",
         secure=job.session.secure,
         run=job.session.run.hex(),
         leaks=leaks,
-        federation=federation_of(job.session),
+        **guarantee_of(job.session),
     )

@@ -27,7 +27,7 @@ from dataclasses import replace
 from typing import NamedTuple, cast
 
 from dpsep.federated.distributed import LEAST_DEVIATION, MOST_HONEST, extra_delta, less
-from dpsep.federated.wire import MODES, PartTerms, Price, Terms
+from dpsep.federated.terms import MODES, PartTerms, Price, Terms
 from dpsep.privacy.accounting import calibrate_schedule
 from dpsep.privacy.mechanism import Mechanism, Relation, Schedule
 from dpsep.privacy.sampling import FullBatch, PoissonSampling, Sampling

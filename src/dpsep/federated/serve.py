@@ -4,8 +4,6 @@
 numbers, declared structure; and the events of the run: which site answered when, never what.
 """
 
-import csv
-import io
 import logging
 import textwrap
 import time
@@ -168,16 +166,11 @@ def model_of(settings: ServerSettings) -> Any:
 
 
 def _store(model: Any, settings: ServerSettings, events: Events) -> None:
-    summary = io.StringIO()
-    rows = model.summary()
-    writer = csv.DictWriter(summary, rows[0].keys(), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
     schema = read_schema(settings.fit.schema)
     extra = {
         "privacy.txt": textwrap.fill(model.privacy_.sentence(), 100) + "\n",
         "schema.toml": schema.to_toml(),
-        "summary.csv": summary.getvalue(),
+        "summary.csv": model.summary().to_csv(),
         "events.log": "\n".join(events.lines) + "\n",
     }
     save(model, settings.fit.out, extra)

@@ -22,10 +22,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsep.federated import packing, wire
-from dpsep.federated.codec import encode
-from dpsep.federated.site_sums import sum_bounds
+from dpsep.federated.codec import WireError, encode
+from dpsep.federated.site_sums import answer_bounds
+from dpsep.federated.terms import Hello, Mode, Price, Terms, Work, check_price
 from dpsep.federated.transport import Transport
-from dpsep.federated.wire import Hello, Price, Refused, Terms, WireError, Work
+from dpsep.federated.wire import Refused
 from dpsep.privacy.grid import Block
 
 log = logging.getLogger("dpsep.federated")
@@ -43,7 +44,7 @@ class Again(WireError):
 class Settings(NamedTuple):
     """How a federation deals with its sites; see `dpsep.federated.federation.Federation`."""
 
-    mode: wire.Mode
+    mode: Mode
     honest: int
     patience: float
     tries: int
@@ -129,8 +130,8 @@ class Session:
         self._terms = {name: self.terms_of(name, terms) for name in self.sites}
 
         def check(name: str, answer: bytes) -> Price | Refused:
-            price = wire.heard(answer, self.run, wire.BEGIN)
-            return price if isinstance(price, Refused) else wire.check_price(price, self._terms[name])
+            asked = self._terms[name]
+            return wire.heard(answer, self.run, wire.BEGIN, lambda price: check_price(price, asked))
 
         self.prices = self.gather(
             self.sites,
@@ -344,7 +345,7 @@ class Session:
         self, site: str, answer: bytes, work: Work, number: int
     ) -> tuple[list[NDArray[np.int64]], bool] | Refused:
         rows, sigma = self.sites[site].rows, self.prices[site].sigmas[work.part]
-        bounds = bounds_of(work.blocks, rows, sigma)
+        bounds = answer_bounds(work.blocks, rows, sigma)
         heard = wire.heard_sums(answer, self.run, work.part, number, packing.packed_size(bounds))
         if isinstance(heard, Refused):
             return heard
@@ -366,11 +367,6 @@ class Session:
         return terms._replace(
             rounds=tuple(number for number, members in enumerate(self.timetable) if name in members)
         )
-
-
-def bounds_of(blocks: Sequence[Block], rows: int, sigma: float) -> list[packing.Bounds]:
-    """Return public bounds of a site's sums."""
-    return [sum_bounds(block, rows, sigma) for block in blocks]
 
 
 def plain_block(block: Block) -> Block:

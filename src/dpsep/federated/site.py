@@ -35,10 +35,10 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from dpsep.federated import wire
-from dpsep.federated.codec import decode
+from dpsep.federated.codec import WireError, decode
 from dpsep.federated.site_policy import Mark, Policy, Refusal
 from dpsep.federated.site_store import Kept, Store
-from dpsep.federated.wire import Terms, WireError, Work
+from dpsep.federated.terms import Hello, Price, Terms, Work, check_price, check_terms
 from dpsep.privacy.ledger import Ledger, LedgerError, as_ledger
 
 if TYPE_CHECKING:  # slow to import, and a greeting needs neither accountants nor noise
@@ -64,7 +64,7 @@ class Begun(NamedTuple):
 
     run: str
     terms: Terms
-    price: wire.Price
+    price: Price
     parts: tuple["Mechanism", ...]
 
 
@@ -203,14 +203,12 @@ class Site:
             return self._local(message, begun)
         return self._round(message, begun)
 
-    def _hello(self) -> wire.Hello:
+    def _hello(self) -> Hello:
         rows, features = self._shape
-        return wire.Hello(
-            self.name, rows, features, self._names, self._target, self._policy.modes, self.secure
-        )
+        return Hello(self.name, rows, features, self._names, self._target, self._policy.modes, self.secure)
 
     def _terms(self, content: bytes) -> Terms:
-        terms = wire.check_terms(decode(content))
+        terms = check_terms(decode(content))
         if terms.columns and self._names and terms.columns != self._names:
             raise Refusal(wire.BAD_TERMS, "the columns asked for are not the site's, or in another order.")
         if terms.target and self._target and terms.target != self._target:
@@ -253,8 +251,8 @@ class Site:
             raise Refusal(wire.NOT_BEGUN, "the run has not begun at this site: nothing was charged.")
         from dpsep.federated.pricing import carried_out
 
-        found = wire.check_terms(decode(terms))
-        price = wire.check_price(wire.heard(reply, bytes.fromhex(run), wire.BEGIN), found)
+        found = check_terms(decode(terms))
+        price = check_price(wire.heard(reply, bytes.fromhex(run), wire.BEGIN), found)
         return Begun(run, found, price, carried_out(found, price, self._shape[0]))
 
     def _keep_work(self, message: wire.Message, begun: Begun) -> bytes:
@@ -267,9 +265,6 @@ class Site:
     def _check_work(self, work: Any, begun: Begun) -> None:
         from dpsep.federated.site_sums import check_work
 
-        # A truth value is a number to Python, and would be a second name of one.
-        if isinstance(work, Work) and any(type(one) is not int for one in (work.part, *work.arrays)):
-            raise Refusal(wire.BAD_TERMS, "what is asked of records is not of its types.")
         try:
             check_work(work, begun.parts, begun.terms)
         except ValueError as error:  # speaks of blocks, clips and shares
@@ -290,8 +285,7 @@ class Site:
             if kept.question != question:
                 raise Refusal(wire.CHANGED, "the round was answered for other public values; it is over.")
             return kept.answer
-        from dpsep.federated.site_rounds import Drawn
-        from dpsep.federated.site_sums import packed_sums
+        from dpsep.federated.site_sums import Drawn, packed_sums
 
         work = cast(Work, decode(content))
         if work.part != asked.part:
@@ -310,7 +304,8 @@ class Site:
         return answer
 
     def _local(self, message: wire.Message, begun: Begun) -> bytes:
-        from dpsep.federated.site_rounds import Alone, Drawn
+        from dpsep.federated.site_local import Alone
+        from dpsep.federated.site_sums import Drawn
 
         alone = Alone(self._store, begun, self._shape[1], secure=self.secure)
         stream = Drawn(self._noise())

@@ -17,19 +17,23 @@ docs/proofs/federated.md.
 
 import struct
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpsep.families import Gamma
+from dpsep.federated import wire
 from dpsep.federated.codec import decode, encode
 from dpsep.federated.pricing import BadTerms, rounds_alone
 from dpsep.federated.site_policy import Refusal
-from dpsep.federated.site_sums import Arrays, noisy_sums
-from dpsep.federated.wire import BAD_TERMS, NOT_CHARGED, Factor, Local, Work
+from dpsep.federated.site_store import Kept, Store
+from dpsep.federated.site_sums import Arrays, Drawn, noisy_sums
+from dpsep.federated.terms import Factor, Local, Work
+from dpsep.federated.wire import BAD_TERMS, NOT_CHARGED
 from dpsep.inference import sep_newton
 from dpsep.models.glm import Columns
+from dpsep.privacy.checkpoint import WriteError
 from dpsep.privacy.mechanism import Mechanism
 from dpsep.privacy.noise import WordStream
 
@@ -40,14 +44,23 @@ MOST_RATIO = 1e14
 """Largest ratio of two precisions of one cavity: beyond, doubles do not tell it from a singular one."""
 
 
-class Releases(NamedTuple):
-    """Where the releases of one round are kept: reads one by its index, and writes one durably."""
+class Releases:
+    """Where the releases of one round are kept, under the question that they were drawn for."""
 
-    read: Callable[[int], bytes | None]
-    write: Callable[[int, bytes], None]
+    def __init__(self, store: Store, run: str, number: int, question: bytes) -> None:
+        self._store, self._run, self._number, self._question = store, run, number, question
+
+    def read(self, index: int) -> bytes | None:
+        """Return a release."""
+        kept = self._store.release(self._run, self._number, index)
+        return None if kept is None else kept.answer
+
+    def write(self, index: int, content: bytes) -> None:
+        """Keep a release; on return it is on the disk."""
+        self._store.keep_release(self._run, self._number, index, Kept(self._question, content))
 
 
-class Kept(NamedTuple):
+class Done(NamedTuple):
     """An answer, and the state that the site's next round starts from."""
 
     answer: bytes
@@ -58,10 +71,88 @@ class Kept(NamedTuple):
         return struct.pack("<I", len(self.answer)) + self.answer + self.state
 
     @classmethod
-    def read(cls, content: bytes) -> "Kept":
+    def read(cls, content: bytes) -> "Done":
         """Return both from bytes."""
         end = 4 + struct.unpack_from("<I", content)[0]
         return cls(content[4:end], content[end:])
+
+
+class Alone:
+    """Rounds of a charged run in which the site works on its own.
+
+    Parameters
+    ----------
+    store
+        The site's memory.
+    begun
+        The run.
+    features
+        Columns of the site's table.
+    secure
+        Whether the site's noise is for release.
+    """
+
+    def __init__(self, store: Store, begun: Any, features: int, *, secure: bool) -> None:
+        self._store, self._begun, self._features, self._secure = store, begun, features, secure
+
+    def answer(
+        self,
+        message: wire.Message,
+        arrays_of: Callable[[Work], Arrays],
+        stream: Drawn,
+        over: Callable[[wire.Message, Exception], bytes],
+    ) -> bytes:
+        """Return the answer to LOCAL, kept before or now.
+
+        Parameters
+        ----------
+        arrays_of
+            Reads the table.
+        over
+            Makes the answer of a round that failed after something was drawn.
+        """
+        asked, question = decode(message.body), wire.digest(message.body)
+        number = check_local(asked, self._begun, self._features)
+        run = self._begun.run
+        kept, first = self._store.answer(run, 0, number), self._store.release(run, number, 0)
+        if any(one is not None and one.question != question for one in (kept, first)):
+            raise Refusal(wire.CHANGED, "the round was answered for another cavity; it is over.")
+        if kept is not None:
+            return Done.read(kept.answer).answer
+        content = self._store.work(run, asked.work)
+        if content is None:
+            raise Refusal(wire.UNKNOWN_PART, "the site was not told what is asked of records in this round.")
+        work = cast(Work, decode(content))
+        check_work_alone(work, asked)
+        before = self._before(number)
+        gate = LocalGate(
+            arrays_of(work), self._begun, work, stream, Releases(self._store, run, number, question)
+        )
+        try:
+            factor, state = local_round(gate, self._begun.terms.local, asked, before)
+            answer = wire.say(message.run, wire.LOCAL, (number, self._secure, factor))
+        except WriteError:  # of a release, from which nothing was computed
+            raise
+        except Exception as error:
+            if first is None and not stream.drawn:
+                raise
+            answer, state = over(message, error), b""
+        # The answer and the state that the next round starts from are one file: neither is there alone.
+        both = Done(answer, state).write()
+        self._store.keep_answer(run, 0, number, Kept(question, both))
+        return answer
+
+    def _before(self, number: int) -> bytes | None:
+        """Return the state that a round starts from; None for the first."""
+        if number == 0:
+            return None
+        kept = self._store.answer(self._begun.run, 0, number - 1)
+        if kept is None:
+            raise Refusal(wire.BAD_TERMS, "the round before has not been answered.")
+        state = Done.read(kept.answer).state
+        if not state:
+            raise Refusal(wire.BAD_TERMS, "the round before could not be completed; there is none after it.")
+        return state
 
 
 class LocalGate:

@@ -4,7 +4,10 @@ r"""The sums of a site: its table as the gate reads it, clipped and added on the
 contributions clipped and rounded by `dpsep.privacy.gate.Reader`, and then, instead of all of the noise, the
 noise that the site's mode asks of it, a rounded Gaussian of exact law (`dpsep.privacy.noise`), or none where
 the server is trusted with exact sums. Coins and noise are drawn afresh for every answer; the caller keeps the
-answer and never asks twice. Public values must have the shapes of the table
+answer and never asks twice. An error before anything was drawn (`Drawn`) depends on public values and on the
+site's machine, and leaves a round open. An error after that may depend on what was drawn, so that asking
+until none happens would be a release without a charge: it is the round's answer, kept like any other. Public
+values must have the shapes of the table
 (`dpsep.federated.public_value_checks`): that is checked before a coin is drawn. The proof is in
 docs/proofs/federated.md.
 """
@@ -18,7 +21,7 @@ from numpy.typing import NDArray
 from dpsep.federated import packing
 from dpsep.federated.distributed import check_deviation
 from dpsep.federated.public_value_checks import check_contribution, check_public
-from dpsep.federated.wire import Terms, Work
+from dpsep.federated.terms import Terms, Work, typed
 from dpsep.privacy.gate import Reader, capacity_for, check_blocks, is_sampled
 from dpsep.privacy.grid import Block
 from dpsep.privacy.mechanism import Mechanism
@@ -26,6 +29,24 @@ from dpsep.privacy.noise import WordStream, rounded_gaussian
 from dpsep.privacy.record_sources import Part, Records
 
 _BLOCK_KINDS = ("flat", "outer", "count")
+
+
+class Drawn:
+    """A stream that knows whether anything was drawn from it.
+
+    Parameters
+    ----------
+    stream
+        Where words come from.
+    """
+
+    def __init__(self, stream: WordStream) -> None:
+        self._stream, self.secure, self.drawn = stream, stream.secure, False
+
+    def words(self, n: int) -> NDArray[np.uint64]:
+        """Return the next ``n`` words."""
+        self.drawn = True
+        return self._stream.words(n)
 
 
 class Table:
@@ -88,19 +109,11 @@ class Arrays:
 
 def check_work(work: Any, parts: Sequence[Mechanism], terms: Terms) -> None:
     """Raise ValueError where what is asked of records is no release of the terms."""
-    typed = (
-        isinstance(work, Work)
-        and type(work.part) is int
-        and 0 <= work.part < len(parts)
-        and isinstance(work.arrays, tuple)
-        and all(type(index) is int for index in work.arrays)
-        and work.arrays in ((0,), (1,), (0, 1))
-        and isinstance(work.blocks, tuple)
-        and 1 <= len(work.blocks) <= 64
-        and all(map(_is_block, work.blocks))
-    )
-    if not typed:
-        raise ValueError("what is asked of records is not of its types.")
+    what = "what is asked of records is not of its types"
+    work = typed(work, Work, what)
+    arrays = work.arrays in ((0,), (1,), (0, 1))
+    if not (arrays and work.part < len(parts) and all(map(_is_block, work.blocks))):
+        raise ValueError(f"{what}.")
     check_contribution(work.contribution, work.arrays, work.blocks)
     if sum(block.coordinates for block in work.blocks) > terms.coordinates:
         raise ValueError(f"a release has more numbers than the {terms.coordinates} of the terms.")
@@ -114,7 +127,7 @@ def check_work(work: Any, parts: Sequence[Mechanism], terms: Terms) -> None:
 def packed_sums(arrays: Arrays, begun: Any, work: Work, public: Any, stream: WordStream) -> bytes:
     """Return a site's sums of one release, with its noise, as they travel."""
     rows, sigma = begun.parts[work.part].records, begun.price.sigmas[work.part]
-    bounds = [sum_bounds(block, rows, sigma) for block in work.blocks]
+    bounds = answer_bounds(work.blocks, rows, sigma)
     return packing.pack(noisy_sums(arrays, begun, work, public, stream), bounds)
 
 
@@ -151,17 +164,18 @@ def noisy_sums(
     if sigma == 0:
         return totals
     return [
-        packing.clamp(
-            total + rounded_gaussian(stream, block.noise_units(sigma), block.coordinates),
-            sum_bounds(block, rows, sigma),
+        packing.clamp(total + rounded_gaussian(stream, block.noise_units(sigma), block.coordinates), bounds)
+        for block, total, bounds in zip(
+            work.blocks, totals, answer_bounds(work.blocks, rows, sigma), strict=True
         )
-        for block, total in zip(work.blocks, totals, strict=True)
     ]
 
 
-def sum_bounds(block: Block, rows: int, sigma: float) -> packing.Bounds:
+def answer_bounds(blocks: Sequence[Block], rows: int, sigma: float) -> list[packing.Bounds]:
     """Return public bounds of a site's sums; sigma is the noise that it adds, zero for none."""
-    return packing.bounds_of(block, rows, block.noise_units(sigma) if sigma > 0 else None)
+    return [
+        packing.bounds_of(block, rows, block.noise_units(sigma) if sigma > 0 else None) for block in blocks
+    ]
 
 
 def _is_block(block: Any) -> bool:

@@ -1,12 +1,15 @@
 """What a server and a site agree on, and what they say of themselves: public descriptions, as they travel.
 
-All are tuples of plain values, so that equal terms have equal bytes. What arrives is checked here for its
-types and for ranges outside of which arithmetic fails; whether a site takes part in it is the site's own
-matter (`dpsep.federated.site_policy`).
+All are tuples of plain values, so that equal terms have equal bytes. What arrives is held by msgspec to the
+types and ranges that its fields declare, outside of which arithmetic fails, and here to what fields say of
+each other; whether a site takes part in it is the site's own matter (`dpsep.federated.site_policy`).
 """
 
 import math
-from typing import Any, Literal, NamedTuple, get_args
+import re
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args
+
+from msgspec import Meta, ValidationError, convert
 
 from dpsep.federated.codec import WireError
 
@@ -20,14 +23,20 @@ LEAST_SIGMA, MOST_SIGMA = 1e-6, 1e9
 MOST_FEATURES = 1 << 20
 """Most columns of a table."""
 
+Count = Annotated[int, Meta(ge=1)]
+Whole = Annotated[int, Meta(ge=0, description="a whole number, 0 or more")]
+Epsilon = Annotated[float, Meta(ge=0, le=MOST_EPSILON)]
+Label = bool | int | float | str
+Kind = TypeVar("Kind")
+
 
 class PartTerms(NamedTuple):
     """One mechanism of a run: sampling (``"full"`` or ``"poisson"`` with its rate), releases, noise."""
 
-    sampling: str
-    rate: float
-    steps: int
-    sigma: float
+    sampling: Literal["full", "poisson"]
+    rate: Annotated[float, Meta(gt=0, le=1)]
+    steps: Annotated[int, Meta(ge=1, le=1 << 20)]
+    sigma: Annotated[float, Meta(ge=LEAST_SIGMA, le=MOST_SIGMA)]
 
 
 class Terms(NamedTuple):
@@ -58,25 +67,25 @@ class Terms(NamedTuple):
     """
 
     mode: str
-    honest: int
+    honest: Count
     relation: str
     epsilon: float
     delta: float
-    parts: tuple[PartTerms, ...]
-    rounds: tuple[int, ...] | None
+    parts: Annotated[tuple[PartTerms, ...], Meta(min_length=1, max_length=16)]
+    rounds: tuple[Whole, ...] | None
     columns: tuple[str, ...]
     target: str
-    classes: tuple[Any, ...] | None
-    coordinates: int
-    local: int = 0
+    classes: tuple[Label, Label] | None
+    coordinates: Count
+    local: Whole = 0
 
 
 class Hello(NamedTuple):
     """What a site says of itself: public structure of its table, and what it would take part in."""
 
-    name: str
-    rows: int
-    features: int
+    name: Annotated[str, Meta(min_length=1, max_length=200)]
+    rows: Annotated[int, Meta(ge=1, lt=1 << 32)]
+    features: Annotated[int, Meta(ge=1, le=MOST_FEATURES)]
     columns: tuple[str, ...]
     target: str
     modes: tuple[str, ...]
@@ -102,10 +111,10 @@ class Price(NamedTuple):
         Whether its noise is for release.
     """
 
-    epsilon: float
+    epsilon: Epsilon
     delta: float
-    sum_epsilon: float
-    alone_epsilon: float | None
+    sum_epsilon: Epsilon
+    alone_epsilon: Epsilon | None
     sigmas: tuple[float, ...]
     steps: tuple[int, ...]
     secure: bool
@@ -126,9 +135,9 @@ class Work(NamedTuple):
         What each record adds.
     """
 
-    part: int
+    part: Whole
     arrays: tuple[int, ...]
-    blocks: tuple[Any, ...]
+    blocks: Annotated[tuple[Any, ...], Meta(min_length=1, max_length=64)]
     contribution: Any
 
 
@@ -177,116 +186,66 @@ class Factor(NamedTuple):
 
 def check_terms(terms: Any) -> Terms:
     """Return terms whose fields are of their types; the site checks what they ask for."""
-    good = (
-        isinstance(terms, Terms)
-        and isinstance(terms.mode, str)
-        and _whole(terms.honest, 1)
-        and isinstance(terms.relation, str)
-        and all(type(value) is float for value in (terms.epsilon, terms.delta))
-        and _texts(terms.columns)
-        and isinstance(terms.target, str)
-        and _whole(terms.coordinates, 1)
-        and _whole(terms.local, 0)
-        and isinstance(terms.parts, tuple)
-        and 1 <= len(terms.parts) <= 16
-        and all(map(_is_part, terms.parts))
-        and (terms.classes is None or _labels(terms.classes))
-        and (terms.rounds is None or _rounds(terms.rounds, terms.parts[-1].steps))
-    )
-    if not good:
-        raise WireError("the terms of a run are not of their types.")
-    return terms
+    what = "the terms of a run are not of their types"
+    found = typed(terms, Terms, what)
+    for part in found.parts:
+        typed(part, PartTerms, what)
+    rounds = found.rounds or ()
+    if list(rounds) != sorted(set(rounds)) or max(rounds, default=0) >= found.parts[-1].steps:
+        raise WireError(f"{what}: look at rounds.")
+    return found
 
 
 def check_hello(hello: Any) -> Hello:
     """Return what a site says of itself, its fields of their types."""
-    good = (
-        isinstance(hello, Hello)
-        and isinstance(hello.name, str)
-        and 0 < len(hello.name) <= 200
-        and _whole(hello.rows, 1)
-        and hello.rows < 1 << 32
-        and _whole(hello.features, 1)
-        and hello.features <= MOST_FEATURES
-        and _texts(hello.columns)
-        and len(hello.columns) in (0, hello.features)
-        and isinstance(hello.target, str)
-        and _texts(hello.modes)
-        and isinstance(hello.secure, bool)
-    )
-    if not good:
-        raise WireError("a site's description of itself is not one.")
-    return hello
+    what = "a site's description of itself is not one"
+    found = typed(hello, Hello, what)
+    if len(found.columns) not in (0, found.features):
+        raise WireError(f"{what}: look at columns.")
+    return found
 
 
 def check_price(price: Any, terms: Terms) -> Price:
     """Return what a run costs a site: of its types, in range, with the noise and releases of the terms."""
+    what = "a site's price is none that the terms can have"
+    found = typed(price, Price, what)
     last = terms.parts[-1].steps if terms.rounds is None else len(terms.rounds)
-    good = (
-        isinstance(price, Price)
-        and all(_between(value, 0.0, MOST_EPSILON) for value in (price.epsilon, price.sum_epsilon))
-        and _is_delta(price.delta, terms)
-        and isinstance(price.steps, tuple)
-        and all(type(value) is int for value in price.steps)
-        and price.steps == (*(part.steps for part in terms.parts[:-1]), last)
-        and isinstance(price.sigmas, tuple)
-        and len(price.sigmas) == len(terms.parts)
-        and all(map(_is_noise, price.sigmas, terms.parts, (terms,) * len(terms.parts)))
-        and _is_alone(price.alone_epsilon, terms)
-        and isinstance(price.secure, bool)
-    )
-    if not good:
-        raise WireError("a site's price is none that the terms can have.")
-    return price
+    good = {
+        "delta": 0 < found.delta < 1 if terms.mode == "own" else found.delta == terms.delta,
+        "alone_epsilon": (found.alone_epsilon is None) == (terms.mode == "server"),
+        "sigmas": len(found.sigmas) == len(terms.parts)
+        and all(map(_is_noise, found.sigmas, terms.parts, (terms,) * len(terms.parts))),
+        "steps": found.steps == (*(part.steps for part in terms.parts[:-1]), last),
+    }
+    if not all(good.values()):
+        raise WireError(f"{what}: look at {min(good, key=good.__getitem__)}.")
+    return found
 
 
-def _is_delta(value: Any, terms: Terms) -> bool:
-    return type(value) is float and (0 < value < 1 if terms.mode == "own" else value == terms.delta)
+def typed(value: Any, kind: type[Kind], what: str) -> Kind:
+    """Return a tuple with names whose fields are of the types that its class declares; refuse all others."""
+    names: tuple[str, ...] = kind._fields  # pyright: ignore[reportAttributeAccessIssue]
+    fields: Any = value if type(value) is kind else ()
+    try:
+        found: Any = convert(tuple(fields), kind)
+    except ValidationError as error:
+        # What msgspec says may repeat a text of the message: only where it was is told.
+        place = re.search(r"\$\[(\d+)\]", str(error))
+        raise WireError(f"{what}: look at {names[int(place[1])]}." if place else f"{what}.") from None
+    if not _same_types(tuple(fields), tuple(found)):  # msgspec takes 1 for 1.0, which has other bytes
+        raise WireError(f"{what}.")
+    return found
 
 
-def _is_alone(value: Any, terms: Terms) -> bool:
-    return value is None if terms.mode == "server" else _between(value, 0.0, MOST_EPSILON)
+def _same_types(one: Any, other: Any) -> bool:
+    same = type(one) is type(other)
+    return same and (type(one) is not tuple or all(map(_same_types, one, other)))
 
 
-def _is_noise(sigma: Any, part: PartTerms, terms: Terms) -> bool:
+def _is_noise(sigma: float, part: PartTerms, terms: Terms) -> bool:
     """Say whether a site's noise is that of its mode: none, its share of the whole, or its own."""
     if terms.mode == "server":
-        return type(sigma) is float and sigma == 0
-    if not _between(sigma, LEAST_SIGMA / 1e3, MOST_SIGMA):
+        return sigma == 0
+    if not LEAST_SIGMA / 1e3 <= sigma <= MOST_SIGMA:
         return False
     return terms.mode == "own" or math.isclose(sigma, part.sigma / math.sqrt(terms.honest), rel_tol=1e-9)
-
-
-def _between(value: Any, low: float, high: float) -> bool:
-    return type(value) is float and low <= value <= high
-
-
-def _whole(value: Any, least: int) -> bool:
-    return type(value) is int and value >= least
-
-
-def _texts(value: Any) -> bool:
-    return isinstance(value, tuple) and all(isinstance(part, str) for part in value)
-
-
-def _labels(value: Any) -> bool:
-    kinds = bool | int | float | str
-    return isinstance(value, tuple) and len(value) == 2 and all(isinstance(part, kinds) for part in value)
-
-
-def _rounds(value: Any, steps: int) -> bool:
-    whole = isinstance(value, tuple) and all(_whole(part, 0) and part < steps for part in value)
-    return whole and list(value) == sorted(set(value))
-
-
-def _is_part(part: Any) -> bool:
-    return (
-        isinstance(part, PartTerms)
-        and isinstance(part.sampling, str)
-        and part.sampling in ("full", "poisson")
-        and type(part.rate) is float
-        and 0 < part.rate <= 1
-        and _whole(part.steps, 1)
-        and part.steps <= 1 << 20
-        and _between(part.sigma, LEAST_SIGMA, MOST_SIGMA)
-    )

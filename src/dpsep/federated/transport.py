@@ -53,8 +53,7 @@ class InProcess:
     sites
         By name.
     faults
-        What happens to questions of a site, by name: see `Fault`, and `lost`, `late`, `garbled`, `huge`,
-        `repeated`.
+        What happens to questions of a site, by name: see `Fault`.
 
     Attributes
     ----------
@@ -68,6 +67,7 @@ class InProcess:
     >>> class Echo:
     ...     def answer(self, question):
     ...         return question
+    >>> lost = lambda number, question, answer: None
     >>> transport = InProcess({"north": Echo(), "south": Echo()}, faults={"south": lost})
     >>> transport.sites()
     ('north', 'south')
@@ -103,45 +103,3 @@ class InProcess:
                 self.received += len(answer)
                 answers[name] = answer
         return answers
-
-
-def lost(number: int, question: bytes, answer: Callable[[], bytes]) -> bytes | None:
-    """Lose the question: the site never sees it."""
-    return None
-
-
-def late(number: int, question: bytes, answer: Callable[[], bytes]) -> bytes | None:
-    """Let the site answer, and its answer come too late."""
-    answer()
-    return None
-
-
-def garbled(number: int, question: bytes, answer: Callable[[], bytes]) -> bytes | None:
-    """Damage the answer: one byte in its middle."""
-    found = bytearray(answer())
-    found[len(found) // 2] ^= 0x55
-    return bytes(found)
-
-
-def huge(number: int, question: bytes, answer: Callable[[], bytes]) -> bytes | None:
-    """Answer with far too many bytes."""
-    return answer() + bytes(1 << 22)
-
-
-def repeated(keep: list[bytes]) -> Fault:
-    """Deliver each answer one question late: the one before arrives in its place."""
-
-    def fault(number: int, question: bytes, answer: Callable[[], bytes]) -> bytes | None:
-        keep.append(answer())
-        return keep[-2] if len(keep) > 1 else None
-
-    return fault
-
-
-def at(chosen: range | tuple[int, ...], fault: Fault) -> Fault:
-    """Let a fault happen to some questions of a site, by their numbers, and not to the others."""
-
-    def sometimes(number: int, question: bytes, answer: Callable[[], bytes]) -> bytes | None:
-        return fault(number, question, answer) if number in chosen else answer()
-
-    return sometimes

@@ -18,41 +18,10 @@ intent; messages are not encrypted or signed here, the transport does that.
 import hashlib
 import struct
 import zlib
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from dpsep.federated.codec import WireError, decode, encode, split
-from dpsep.federated.terms import (
-    MODES,
-    Factor,
-    Hello,
-    Local,
-    Mode,
-    PartTerms,
-    Price,
-    Terms,
-    Work,
-    check_hello,
-    check_price,
-    check_terms,
-)
-
-__all__ = [
-    "MODES",
-    "Factor",
-    "Hello",
-    "Local",
-    "Message",
-    "Mode",
-    "PartTerms",
-    "Price",
-    "Refused",
-    "Terms",
-    "WireError",
-    "Work",
-    "check_hello",
-    "check_price",
-    "check_terms",
-]
 
 VERSION = 1
 """Version of the protocol; both sides must have the same."""
@@ -60,17 +29,10 @@ MOST_BYTES = 1 << 28
 """Longest message that is looked at."""
 NO_RUN = bytes(16)
 """Run of a message that belongs to none."""
-HELLO, OFFER, BEGIN, PART, ROUND, LOCAL, END = range(1, 8)
+QUESTIONS = dict(enumerate(("HELLO", "OFFER", "BEGIN", "PART", "ROUND", "LOCAL", "END"), start=1))
+"""Names of the questions, by their kinds."""
+HELLO, OFFER, BEGIN, PART, ROUND, LOCAL, END = QUESTIONS
 OK, REFUSED, SUMS = range(16, 19)
-QUESTIONS = {
-    HELLO: "HELLO",
-    OFFER: "OFFER",
-    BEGIN: "BEGIN",
-    PART: "PART",
-    ROUND: "ROUND",
-    LOCAL: "LOCAL",
-    END: "END",
-}
 
 MALFORMED, BAD_VERSION, BAD_MODE, OVER_BUDGET, BAD_TERMS, CHANGED, NOT_BEGUN, ENDED = range(1, 9)
 NOT_CHARGED, UNKNOWN_PART, UNKNOWN_VALUE, LOST, FAULT = range(9, 14)
@@ -169,8 +131,8 @@ def refuse(run: bytes, question: int, code: int, text: str) -> bytes:
     return write(REFUSED, run, bytes([question, code]) + encode(text[:500]))
 
 
-def heard(content: bytes, run: bytes, question: int) -> Any:
-    """Return what an answer to a question says: the value of OK, or a `Refused`."""
+def heard(content: bytes, run: bytes, question: int, check: Callable[[Any], Any] | None = None) -> Any:
+    """Return what an answer to a question says: the value of OK, checked, or a `Refused`."""
     message = read(content, (OK, REFUSED))
     least = 1 if message.kind == OK else 2
     if len(message.body) < least or message.body[0] != question or message.run != run:
@@ -180,7 +142,8 @@ def heard(content: bytes, run: bytes, question: int) -> Any:
         if not isinstance(text, str):
             raise WireError("a refusal has no reason.")
         return Refused(question, message.body[1], "".join(c for c in text if c.isprintable())[:500])
-    return decode(message.body[1:])
+    value = decode(message.body[1:])
+    return value if check is None else check(value)
 
 
 def digest(content: bytes) -> bytes:

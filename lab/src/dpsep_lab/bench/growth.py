@@ -24,7 +24,8 @@ from scipy.optimize import nnls
 
 from dpsep.federated import packing, wire
 from dpsep.federated.codec import encode
-from dpsep.federated.session import bounds_of
+from dpsep.federated.site_sums import answer_bounds
+from dpsep.federated.terms import Work
 from dpsep_lab.bench.scale import summing_of
 from dpsep_lab.bench.table import Row, row
 
@@ -141,7 +142,7 @@ def message_sizes(features: int, rows: int) -> tuple[int, int, int]:
     constant = wire.names_of((public.features, public.outcome))
     known = frozenset(wire.names_of(public) & _unchanged(public)) | constant
     question = len(wire.ask_round(bytes(16), 0, 3, wire.name_of(encode(work)), public, known))
-    bounds = bounds_of(work.blocks, rows, 0.0)
+    bounds = answer_bounds(work.blocks, rows, 0.0)
     answer = len(wire.say_sums(bytes(16), 0, 3, True, b"")) + packing.packed_size(bounds)
     d = features + 1
     return question, answer, 8 * (d + d * (d + 1) // 2)
@@ -150,7 +151,7 @@ def message_sizes(features: int, rows: int) -> tuple[int, int, int]:
 def server_seconds(sites: int, features: int, rows: int) -> float:
     """Seconds to read, check and add the answers of so many sites, in one process."""
     work, _ = _asked(features, rows)
-    bounds = bounds_of(work.blocks, rows, 0.0)
+    bounds = answer_bounds(work.blocks, rows, 0.0)
     middle = [np.where(part.low == 0, part.high // (2 * features + 2), 0) for part in bounds]
     answer = wire.say_sums(bytes(16), 0, 3, True, packing.pack(middle, bounds))
     start = time.perf_counter()
@@ -173,7 +174,7 @@ def _unchanged(public: Any) -> frozenset[bytes]:
     return wire.names_of(public) & wire.names_of(other)
 
 
-def _asked(features: int, rows: int) -> tuple[wire.Work, Any]:
+def _asked(features: int, rows: int) -> tuple[Work, Any]:
     """What a round of a logistic regression asks of records, and with which public values."""
     from dpsep_lab.bench.scale import logistic
 
@@ -185,4 +186,4 @@ def _asked(features: int, rows: int) -> tuple[wire.Work, Any]:
         cavity_mean=rng.standard_normal(d),
         centre=rng.standard_normal(d),
     )
-    return wire.Work(0, (0, 1), blocks, contribution), public
+    return Work(0, (0, 1), blocks, contribution), public
