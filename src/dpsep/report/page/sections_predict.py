@@ -6,11 +6,10 @@ from typing import Any
 
 from dpsep.report.page.calibration import answer, explained
 from dpsep.report.page.contents import Value, kind_of
-from dpsep.report.page.context import Context, section
-from dpsep.report.page.figure import absent, figure, legend
+from dpsep.report.page.context import Context
 from dpsep.report.page.files import Absent
-from dpsep.report.page.markup import Markup, clean, number, percent, table, tag
-from dpsep.report.page.svg import HEIGHT, Axis, axis_of, bar, dot, drawable, line, panel
+from dpsep.report.page.svg import HEIGHT, Axis, Figure, Panel, axis_of, bar, dot, drawable, line
+from dpsep.report.page.words import clean, number, percent
 
 __all__ = ["predicts"]
 
@@ -28,56 +27,47 @@ _PLAIN = {
 """Rows in words that claim nothing."""
 
 
-def predicts(ctx: Context) -> Markup:
-    """Return the section on predictions."""
-    title, metrics = "Does it predict well?", ctx.run.metrics
+def predicts(ctx: Context) -> Value:
+    """Return metrics, and the plots behind them."""
+    metrics = ctx.run.metrics
     if isinstance(metrics, Absent):
-        return section("predicts", title, absent("There are no metrics in this run.", _how(ctx)))
-    return section("predicts", title, _tiles(ctx, metrics), _histograms(ctx, metrics))
+        return {"metrics": metrics}
+    on = clean(metrics.get("on", "rows that are not described"))[:100]
+    if not ctx.verdict.private:  # what the folder says of its rows may be a claim
+        on = _PLAIN.get(on, "rows that are not described")
+    rows = metrics.get("rows")
+    found = metrics.get("calibration")
+    if not isinstance(found, dict) or found.get("source") not in ("public", "charged"):
+        found = None
+    return {
+        "metrics": metrics,
+        "where": on + (f", {rows:,} rows." if isinstance(rows, int) else "."),
+        "items": _tiles(ctx, metrics),
+        "calibration": found,
+        "answer": None if found is None else answer(found),
+        "explained": explained(kind_of(ctx.run)),
+        "plots": [] if found is None else _plots(ctx, found),
+    }
 
 
-def _how(ctx: Context) -> str:
-    words = "Fit with --public-test TABLE, to score rows that you declare public"
-    if not ctx.verdict.private:
-        return words + "."
-    return (
-        f"To compute them from the table that was fitted would read private rows without a charge. {words}, "
-        "or with --metrics-epsilon E, to hold rows out and score them for a charge."
-    )
-
-
-def _tiles(ctx: Context, metrics: Value) -> list[Any]:
+def _tiles(ctx: Context, metrics: Value) -> list[tuple[str, str, str]]:
     values, noise = metrics.get("metrics"), metrics.get("noise_sd")
     values = values if isinstance(values, dict) else {}
     noise = noise if isinstance(noise, dict) else {}
     items = []
     for name, value in list(values.items())[:20]:
-        shown = percent(value) if name in ("coverage_90", "accuracy") else number(value)
+        share = name in ("coverage_90", "accuracy")
         spread = noise.get(name)
         words = _MEANING.get(name, "")
         if spread is not None:
-            more = percent(spread) if name in ("coverage_90", "accuracy") else number(spread, 2)
+            more = percent(spread) if share else number(spread, 2)
             words += f"; noise of privacy ± {more}" if ctx.verdict.private else f"; ± {more}"
-        items.append(
-            tag(
-                "div",
-                tag("dt", clean(name)[:40].replace("_", " ")),
-                tag("dd", shown, class_="value"),
-                tag("dd", words),
-                class_="tile",
-            )
-        )
-    on, rows = clean(metrics.get("on", "rows that are not described"))[:100], metrics.get("rows")
-    if not ctx.verdict.private:  # what the folder says of its rows may be a claim
-        on = _PLAIN.get(on, "rows that are not described")
-    where = f"Computed on {on}" + (f", {rows:,} rows." if isinstance(rows, int) else ".")
-    return [tag("p", where), tag("dl", items, class_="tiles") if items else absent("No metric can be read.")]
+        shown = percent(value) if share else number(value)
+        items.append((clean(name)[:40].replace("_", " "), shown, words))
+    return items
 
 
-def _histograms(ctx: Context, metrics: Value) -> Any:
-    found = metrics.get("calibration")
-    if not isinstance(found, dict) or found.get("source") not in ("public", "charged"):
-        return absent("There are no calibration plots in this run.", _how(ctx))
+def _plots(ctx: Context, found: Value) -> list[Figure | Absent]:
     pictures = []
     whiskers = "± sd of the noise of privacy" if ctx.verdict.private else "± sd"
     for name, draw in _PLOTS.items():
@@ -86,29 +76,11 @@ def _histograms(ctx: Context, metrics: Value) -> Any:
                 pictures.append(draw(found[name], whiskers))
             except Exception as error:  # of a damaged document
                 words = f"The {name} of the predictions could not be read ({type(error).__name__})."
-                pictures.append(absent(words))
-    source = "rows declared public" if ctx.verdict.private else "a table that was given for it"
-    if found["source"] == "charged":
-        source = "held-out rows"
-        if ctx.verdict.private:
-            source += ", by noisy counts that were charged"
-    return [
-        _answer(found),
-        tag("p", f"The plots below come from {source}.{explained(kind_of(ctx.run))}"),
-        tag("div", pictures, class_="pair"),
-    ]
+                pictures.append(Absent(words))
+    return pictures
 
 
-def _answer(found: Value) -> Markup | None:
-    """The plain answer on calibration."""
-    given = answer(found)
-    if given is None:
-        return None
-    what = "Chances" if "reliability" in found else "Intervals"
-    return tag("p", tag("strong", f"{what}: {given.word}."), f" {given.sentence}", class_="answer")
-
-
-def _pit(part: Value, whiskers: str) -> Markup:
+def _pit(part: Value, whiskers: str) -> Figure:
     expected = 1 / len(part["share"])
     return _histogram(
         "fig-pit",
@@ -124,7 +96,7 @@ def _pit(part: Value, whiskers: str) -> Markup:
     )
 
 
-def _residuals(part: Value, whiskers: str) -> Markup:
+def _residuals(part: Value, whiskers: str) -> Figure:
     def normal(low: float, high: float) -> float:
         first, last = low <= part["edges"][0], high >= part["edges"][-1]
         below = 0.0 if first else _below(low)
@@ -148,7 +120,7 @@ def _below(value: float) -> float:
 
 def _histogram(
     name: str, title: str, words: str, part: Value, axis_words: str, expected: Any, whiskers: str
-) -> Markup:
+) -> Figure:
     edges, shares = _list(part["edges"]), _list(part["share"])
     if len(edges) != len(shares) + 1:
         raise ValueError("edges and shares do not fit together.")
@@ -171,19 +143,20 @@ def _histogram(
     keys = [("bar-run", "share of rows"), ("dot-expected", "expected")]
     if noise:
         keys.append(("whisker", whiskers))
-    return figure(
+    return Figure(
         name,
         title,
         words,
-        panel(x, y, marks, words=f"Histogram of {len(shares)} bars. {words}"),
-        table(title, ["bin", "share", "expected"], rows),
-        axis=x,
+        x,
+        Panel(x, y, marks, f"Histogram of {len(shares)} bars. {words}"),
         axis_words=axis_words,
-        keys=legend(*keys),
+        keys=keys,
+        header=["bin", "share", "expected"],
+        rows=rows,
     )
 
 
-def _coverage(part: Value, whiskers: str) -> Markup:
+def _coverage(part: Value, whiskers: str) -> Figure:
     pairs = list(zip(_list(part["level"]), _list(part["share"]), strict=True))
     words = (
         "How often targets lie inside intervals of each level. On the line is right; below it intervals are "
@@ -200,7 +173,7 @@ def _coverage(part: Value, whiskers: str) -> Markup:
     )
 
 
-def _reliability(part: Value, whiskers: str) -> Markup:
+def _reliability(part: Value, whiskers: str) -> Figure:
     predicted, observed, spread = part["predicted"], part["observed"], part.get("noise_sd")
     kept = [i for i in range(len(predicted)) if predicted[i] is not None and observed[i] is not None]
     pairs = [(float(predicted[i]), float(observed[i])) for i in kept]
@@ -228,7 +201,7 @@ def _diagonal(
     noise: Any,
     names: tuple[str, str],
     whiskers: str,
-) -> Markup:
+) -> Figure:
     x, y = Axis(0.0, 1.0), Axis(0.0, 1.0)
     spreads = noise if isinstance(noise, list) and len(noise) == len(pairs) else [None] * len(pairs)
     marks = [line(x, y, [(0.0, 0.0), (1.0, 1.0)], "ideal"), line(x, y, pairs, "curve")]
@@ -246,15 +219,16 @@ def _diagonal(
         tip = f"{names[0]} {percent(at)}: {percent(share)}{more} {names[1]}"
         marks.append(dot(x, at, HEIGHT * (1 - y.share(share)), "dot-run", tip))
         rows.append([percent(at), percent(share) + more])
-    return figure(
+    return Figure(
         name,
         title,
         words,
-        panel(x, y, marks, words=f"{title}: {len(rows)} points against the diagonal."),
-        table(title, [names[0], names[1]], rows),
-        axis=x,
+        x,
+        Panel(x, y, marks, f"{title}: {len(rows)} points against the diagonal."),
         axis_words=f"{names[0]} · {names[1]} upward",
-        keys=legend(*keys),
+        keys=keys,
+        header=names,
+        rows=rows,
     )
 
 
