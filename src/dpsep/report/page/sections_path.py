@@ -8,7 +8,6 @@ from dpsep.report.page.files import Absent
 from dpsep.report.page.svg import (
     HEIGHT,
     Axis,
-    Figure,
     Panel,
     axis_of,
     band,
@@ -35,13 +34,13 @@ def path(ctx: Context) -> Value:
     found = learned(ctx.run, "path_")
     if not isinstance(found, dict):
         return {"found": False}
-    private = ctx.verdict.private
+    step = "release" if ctx.verdict.private else "step"
     blocks = [block for block in found.get("blocks") or [] if isinstance(block, dict)][:MOST_BLOCKS]
     return {
         "found": True,
-        "step": "release" if private else "step",
-        "blocks": [_safely(_block, place, block, private) for place, block in enumerate(blocks)],
-        "estimates": _safely(_estimates, found.get("estimates"), "release" if private else "step"),
+        "step": step,
+        "blocks": [_safely(_block, block, step) for block in blocks],
+        "estimates": _safely(_estimates, found.get("estimates"), step),
         "most": MOST_ESTIMATES,
     }
 
@@ -53,72 +52,46 @@ def _safely(draw: Any, *parts: Any) -> Any:
         return Absent(f"A part of the path could not be read ({type(error).__name__}).")
 
 
-def _block(place: int, block: Value, private: bool) -> Figure:
+def _block(block: Value, step: str) -> Value:
     """One part of the sums; the noise in it only where the page may speak of it."""
+    private = step == "release"
     name = clean(block.get("name", ""))[:40]
-    name = _NAMES.get(name, f"“{name}”")
     sizes = _numbers(block["size"])
     noises = _numbers(block["noise"]) if private else []
-    step_word = "release" if private else "step"
     x = Axis(0.5, max(len(sizes), 1) + 0.5)
     y = log_axis([*sizes, *noises])
-    marks = [line(x, y, _steps(sizes), "curve")]
-    keys = [("curve", "released" if private else "size")]
-    if private:
-        marks.insert(0, line(x, y, _steps(noises), "noise-floor"))
-        keys.append(("noise-floor", "noise of privacy"))
-    rows = [[step, number(size)] for step, size in enumerate(sizes, 1)]
-    if private:
-        rows = [[*row, number(noise)] for row, noise in zip(rows, noises, strict=False)]
-    if len(sizes) <= 60:
-        for step, size in _steps(sizes):
-            tip = f"{step_word} {step}: size {number(size, 3)}"
-            if step <= len(noises):
-                tip += f", noise of privacy {number(noises[step - 1], 3)}"
-            if drawable([size]):
-                marks.append(dot(x, step, HEIGHT * (1 - y.share(size)), "dot-run", tip, r=3))
-    both = "Size and noise" if private else "Size"
-    words = "Root mean square of the entries of this part of a sum."
-    if private:
-        words = "Root mean square of the entries of this part of a release, and the noise in each of them."
-    return Figure(
-        f"fig-block-{place}",
-        f"{'Released' if private else 'Sums'}: {name}",
-        words,
-        x,
-        Panel(x, y, marks, f"{both} of {name} over {len(sizes)} {step_word}s, logarithmic."),
-        axis_words=f"{step_word} · size upward, logarithmic",
-        keys=keys,
-        header=[step_word, "size", *(["noise of privacy"] if private else [])],
-        rows=rows,
-        caption=both,
-    )
+    marks = [line(x, y, _steps(noises), "noise-floor")] if private else []
+    marks.append(line(x, y, _steps(sizes), "curve"))
+    for place, size in _steps(sizes) if len(sizes) <= 60 else ():
+        tip = f"{step} {place}: size {number(size, 3)}"
+        if place <= len(noises):
+            tip += f", noise of privacy {number(noises[place - 1], 3)}"
+        if drawable([size]):
+            marks.append(dot(x, place, HEIGHT * (1 - y.share(size)), "dot-run", tip, r=3))
+    columns = [sizes, noises] if private else [sizes]
+    rows = [[place, *map(number, row)] for place, row in enumerate(zip(*columns, strict=False), 1)]
+    return {"name": _NAMES.get(name, f"“{name}”"), "panel": Panel(x, y, marks, rows), "count": len(sizes)}
 
 
-def _estimates(found: Any, step_word: str) -> Value | Absent:
+def _estimates(found: Any, step: str) -> Value | Absent:
     if not isinstance(found, dict):
-        return Absent(
-            f"Estimates after each {step_word} are not stored for such a model, or there are too many."
-        )
+        return Absent(f"Estimates after each {step} are not stored for such a model, or there are too many.")
     names = [clean(name)[:40] for name in found["names"]]
     means = [_numbers(one) for one in found["mean"][:MOST_RELEASES]]
     spreads = found.get("sd")
     sds = [_numbers(one) for one in spreads[:MOST_RELEASES]] if isinstance(spreads, list) else None
     shown = names[:MOST_ESTIMATES]
     return {
-        "panels": [(name, _estimate(place, name, means, sds, step_word)) for place, name in enumerate(shown)],
+        "ways": [(name, _way(place, means, sds)) for place, name in enumerate(shown)],
         "spread": bool(sds),
         "count": len(names),
-        "header": [step_word, *shown],
-        "rows": [
-            [step, *(number(value) for value in one[:MOST_ESTIMATES])] for step, one in enumerate(means, 1)
-        ],
+        "header": [step, *shown],
+        "rows": [[place, *map(number, one[:MOST_ESTIMATES])] for place, one in enumerate(means, 1)],
     }
 
 
-def _estimate(
-    place: int, name: str, means: list[list[float]], sds: list[list[float]] | None, step_word: str
-) -> Panel:
+def _way(place: int, means: list[list[float]], sds: list[list[float]] | None) -> Panel:
+    """One estimate after each release, with a standard deviation to each side where they are known."""
     way = [(step, one[place]) for step, one in enumerate(means, 1)]
     x = Axis(0.5, max(len(way), 1) + 0.5)
     ends = [value for _, value in way]
@@ -127,13 +100,11 @@ def _estimate(
         low = [(step, value - sds[step - 1][place]) for step, value in way]
         high = [(step, value + sds[step - 1][place]) for step, value in way]
         # Early releases may be wild: the axis is that of the later half.
-        ends = [value for _, value in way] + [v for side in (low, high) for _, v in side[len(side) // 2 :]]
+        ends += [value for side in (low, high) for _, value in side[len(side) // 2 :]]
     y = axis_of(ends)
     marks = [band(x, y, low, high, "band", SMALL)] if low else []
     marks.append(line(x, y, way, "curve", SMALL))
-    last = number(way[-1][1]) if way else "not there"
-    words = f"{name} over {len(way)} {step_word}s, at last {last}."
-    return Panel(x, y, marks, words, SMALL)
+    return Panel(x, y, marks, [[step, number(value)] for step, value in way], SMALL)
 
 
 def _numbers(values: Any) -> list[float]:

@@ -12,7 +12,7 @@ from dpsep.report.page.context import Context
 from dpsep.report.page.files import Absent
 from dpsep.report.page.forest import DRAWN, FIRST, REACH, Forest, forest_axis, reach_of, skewed
 from dpsep.report.page.priors import Prior, priors, reaches
-from dpsep.report.page.svg import Axis, Figure, Mark, axis_of, drawable
+from dpsep.report.page.svg import Axis, Mark, axis_of, drawable
 from dpsep.report.page.words import clean, number, percent, unit_words
 
 __all__ = ["posterior"]
@@ -53,22 +53,15 @@ def _coefficients(ctx: Context, rows: list[Value]) -> Value:
     noise = ctx.verdict.private and any(row.get("noise_share", 0.0) > 0 for row in together)
     axis = forest_axis(together)
     scaled = forest_axis(together, units) if _any_reach(drawn, units) else None
-    attributes: Value = {"forest": "forest", "first": FIRST}
+    data: Value = {"forest": "forest", "first": FIRST}
     if before:
-        attributes |= _range("prior", _wider(axis, drawn, before, {}))
+        data |= _range("prior", _wider(axis, drawn, before, {}))
     if scaled is not None:
-        attributes |= _range("scaled", scaled)
+        data |= _range("scaled", scaled)
         if before:
-            attributes |= _range("both", _wider(scaled, drawn, before, units))
+            data |= _range("both", _wider(scaled, drawn, before, units))
     return {
-        "picture": Figure(
-            "fig-forest",
-            "Coefficients",
-            "",
-            axis,
-            axis_words="in the units of the table",
-            attributes=attributes,
-        ),
+        "data": data,
         "drawn": Forest(drawn, axis, before, others, units, noise),
         "runs": [(f"middle run{place % 4}", clean(run.name)[:40]) for place, run in enumerate(ctx.runs)],
         "count": len(rows),
@@ -148,38 +141,28 @@ def _components(ctx: Context, rows: list[Value]) -> Value:
     noise = ctx.verdict.private and any(row.get("noise_share", 0.0) > 0 for row in rows)
     found = []
     room = DRAWN
-    for place, (name, own) in enumerate(list(columns.items())[:MOST_COLUMNS]):
+    for name, own in list(columns.items())[:MOST_COLUMNS]:
         own = [{**row, "name": f"component {clean(row.get('component', ''))[:20]}"} for row in own[:room]]
         room -= len(own)
         if own:
-            found.append(_column(place, name, own, before.get(name), noise=noise))
+            found.append((name, *_column(own, before.get(name), noise=noise)))
     return {
         "weights": _weights(ctx),
-        "figures": found,
+        "columns": found,
         "cut": room <= 0 or len(columns) > MOST_COLUMNS,
         "prior": bool(before),
         "no_prior": known.why if isinstance(known, Absent) else "",
     }
 
 
-def _column(
-    place: int, name: str, rows: list[Value], prior: Prior | None, *, noise: bool
-) -> tuple[Figure, Forest, bool]:
-    """Return one column's figure, what is drawn in it, and whether it has a prior."""
+def _column(rows: list[Value], prior: Prior | None, *, noise: bool) -> tuple[Forest, Value]:
+    """Return what is drawn of one column, and the range that also holds its prior if there is one."""
     axis = axis_of([end for row in rows for end in drawable([row.get("low", 0.0), row.get("high", 0.0)])])
-    attributes = {}
-    if prior is not None:
-        ends = drawable([axis.low, axis.high, prior.mean - REACH * prior.sd, prior.mean + REACH * prior.sd])
-        attributes = _range("prior", axis_of(ends))
-    figure = Figure(
-        f"fig-column-{place}",
-        f"Means of {clean(name)[:60]}",
-        "One row a component, in the column's own units.",
-        axis,
-        attributes=attributes,
-    )
-    each = {} if prior is None else {str(row["name"]): prior for row in rows}
-    return figure, Forest(rows, axis, each, noise=noise, first="component"), prior is not None
+    if prior is None:
+        return Forest(rows, axis, noise=noise, first="component"), {}
+    ends = drawable([axis.low, axis.high, prior.mean - REACH * prior.sd, prior.mean + REACH * prior.sd])
+    each = {str(row["name"]): prior for row in rows}
+    return Forest(rows, axis, each, noise=noise, first="component"), _range("prior", axis_of(ends))
 
 
 def _weights(ctx: Context) -> Value | None:

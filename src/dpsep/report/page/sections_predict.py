@@ -1,14 +1,15 @@
 """Does it predict well? Metrics, and the histograms behind them where their rows are public or charged."""
 
 import math
+from collections.abc import Callable
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 from dpsep.report.page.calibration import answer, explained
 from dpsep.report.page.contents import Value, kind_of
 from dpsep.report.page.context import Context
 from dpsep.report.page.files import Absent
-from dpsep.report.page.svg import HEIGHT, Axis, Figure, Panel, axis_of, bar, dot, drawable, line
+from dpsep.report.page.svg import HEIGHT, Axis, Panel, axis_of, bar, dot, drawable, line
 from dpsep.report.page.words import clean, number, percent
 
 __all__ = ["predicts"]
@@ -25,6 +26,13 @@ _PLAIN = {
     "a table declared public": "a table that was given for it",
 }
 """Rows in words that claim nothing."""
+
+
+class Plot(NamedTuple):
+    """A picture, and whether whiskers for noise are in it."""
+
+    panel: Panel
+    noise: bool
 
 
 def predicts(ctx: Context) -> Value:
@@ -46,7 +54,7 @@ def predicts(ctx: Context) -> Value:
         "calibration": found,
         "answer": None if found is None else answer(found),
         "explained": explained(kind_of(ctx.run)),
-        "plots": [] if found is None else _plots(ctx, found),
+        "plots": {} if found is None else _plots(found),
     }
 
 
@@ -67,60 +75,40 @@ def _tiles(ctx: Context, metrics: Value) -> list[tuple[str, str, str]]:
     return items
 
 
-def _plots(ctx: Context, found: Value) -> list[Figure | Absent]:
-    pictures = []
-    whiskers = "± sd of the noise of privacy" if ctx.verdict.private else "± sd"
+def _plots(found: Value) -> dict[str, Plot | Absent]:
+    pictures: dict[str, Plot | Absent] = {}
     for name, draw in _PLOTS.items():
         if name in found:
             try:
-                pictures.append(draw(found[name], whiskers))
+                pictures[name] = draw(found[name])
             except Exception as error:  # of a damaged document
                 words = f"The {name} of the predictions could not be read ({type(error).__name__})."
-                pictures.append(Absent(words))
+                pictures[name] = Absent(words)
     return pictures
 
 
-def _pit(part: Value, whiskers: str) -> Figure:
-    expected = 1 / len(part["share"])
-    return _histogram(
-        "fig-pit",
-        "Where targets fall in their predictions (PIT)",
-        "Each target is ranked within its own predictive distribution. Flat is right; a hill means intervals "
-        "that are too wide, a valley too narrow, a slope predictions that are off to one side.",
-        part,
-        "rank within the prediction · share of rows upward",
-        lambda low, high: (
-            expected * (high - low) * len(part["share"]) / (part["edges"][-1] - part["edges"][0])
-        ),
-        whiskers,
-    )
+def _pit(part: Value) -> Plot:
+    """Ranks of the targets within their predictions: each bin should hold its width."""
+    expected = 1 / (part["edges"][-1] - part["edges"][0])
+    return _histogram(part, lambda low, high: expected * (high - low))
 
 
-def _residuals(part: Value, whiskers: str) -> Figure:
+def _residuals(part: Value) -> Plot:
+    """Standardised errors: bins should hold a normal distribution's shares, the outermost all beyond."""
+
     def normal(low: float, high: float) -> float:
         first, last = low <= part["edges"][0], high >= part["edges"][-1]
         below = 0.0 if first else _below(low)
         return (1.0 if last else _below(high)) - below
 
-    return _histogram(
-        "fig-residuals",
-        "Errors in units of their predicted size",
-        "Target minus predicted mean, over the predicted standard deviation. Dots are a normal "
-        "distribution's; the outermost bars hold all that lies beyond.",
-        part,
-        "standardised error · share of rows upward",
-        normal,
-        whiskers,
-    )
+    return _histogram(part, normal)
 
 
 def _below(value: float) -> float:
     return 0.5 * math.erfc(-value / math.sqrt(2))
 
 
-def _histogram(
-    name: str, title: str, words: str, part: Value, axis_words: str, expected: Any, whiskers: str
-) -> Figure:
+def _histogram(part: Value, expected: Callable[[float, float], float]) -> Plot:
     edges, shares = _list(part["edges"]), _list(part["share"])
     if len(edges) != len(shares) + 1:
         raise ValueError("edges and shares do not fit together.")
@@ -131,83 +119,37 @@ def _histogram(
     y = axis_of([*(share + noise for share in shares), *wanted], zero=True)
     marks, rows = [], []
     for low, high, share, right in zip(edges[:-1], edges[1:], shares, wanted, strict=True):
+        row = [f"{number(low, 3)} to {number(high, 3)}", percent(share), percent(right)]
         top = HEIGHT * (1 - y.share(max(share, 0.0)))
-        tip = f"{number(low, 3)} to {number(high, 3)}: {percent(share)}, expected {percent(right)}"
+        tip = f"{row[0]}: {row[1]}, expected {row[2]}"
         marks.append(bar(x, low, high, top, HEIGHT * (1 - y.share(0.0)), "bar-run", tip))
         middle = (low + high) / 2
         if noise:
-            ends = [(middle, share - noise), (middle, share + noise)]
-            marks.append(line(x, y, ends, "whisker"))
+            marks.append(line(x, y, [(middle, share - noise), (middle, share + noise)], "whisker"))
         marks.append(dot(x, middle, HEIGHT * (1 - y.share(right)), "dot-expected", r=3))
-        rows.append([f"{number(low, 3)} to {number(high, 3)}", percent(share), percent(right)])
-    keys = [("bar-run", "share of rows"), ("dot-expected", "expected")]
-    if noise:
-        keys.append(("whisker", whiskers))
-    return Figure(
-        name,
-        title,
-        words,
-        x,
-        Panel(x, y, marks, f"Histogram of {len(shares)} bars. {words}"),
-        axis_words=axis_words,
-        keys=keys,
-        header=["bin", "share", "expected"],
-        rows=rows,
-    )
+        rows.append(row)
+    return Plot(Panel(x, y, marks, rows), bool(noise))
 
 
-def _coverage(part: Value, whiskers: str) -> Figure:
+def _coverage(part: Value) -> Plot:
+    """How many targets lie inside intervals of each level."""
     pairs = list(zip(_list(part["level"]), _list(part["share"]), strict=True))
-    words = (
-        "How often targets lie inside intervals of each level. On the line is right; below it intervals are "
-        "too narrow, above too wide."
-    )
-    return _diagonal(
-        "fig-coverage",
-        "Coverage of intervals",
-        words,
-        pairs,
-        part.get("noise_sd"),
-        ("level", "targets inside"),
-        whiskers,
-    )
+    return _diagonal(pairs, part.get("noise_sd"), "level", "targets inside")
 
 
-def _reliability(part: Value, whiskers: str) -> Figure:
+def _reliability(part: Value) -> Plot:
+    """Of rows that were given a chance, how many had the second class."""
     predicted, observed, spread = part["predicted"], part["observed"], part.get("noise_sd")
     kept = [i for i in range(len(predicted)) if predicted[i] is not None and observed[i] is not None]
     pairs = [(float(predicted[i]), float(observed[i])) for i in kept]
     noise = [spread[i] for i in kept] if isinstance(spread, list) and len(spread) == len(predicted) else None
-    words = (
-        "Of rows that were given a chance, how many had the second class. On the line is right: what is said "
-        "to happen in 30 % of cases does."
-    )
-    return _diagonal(
-        "fig-reliability",
-        "Reliability of probabilities",
-        words,
-        pairs,
-        noise,
-        ("predicted chance", "observed"),
-        whiskers,
-    )
+    return _diagonal(pairs, noise, "predicted chance", "observed")
 
 
-def _diagonal(
-    name: str,
-    title: str,
-    words: str,
-    pairs: list[tuple[float, float]],
-    noise: Any,
-    names: tuple[str, str],
-    whiskers: str,
-) -> Figure:
+def _diagonal(pairs: list[tuple[float, float]], noise: Any, at_words: str, words: str) -> Plot:
     x, y = Axis(0.0, 1.0), Axis(0.0, 1.0)
     spreads = noise if isinstance(noise, list) and len(noise) == len(pairs) else [None] * len(pairs)
     marks = [line(x, y, [(0.0, 0.0), (1.0, 1.0)], "ideal"), line(x, y, pairs, "curve")]
-    keys = [("dot-run", "this run"), ("ideal", "right")]
-    if any(isinstance(spread, int | float) for spread in spreads):
-        keys.append(("whisker", whiskers))
     rows = []
     for (at, share), spread in zip(pairs, spreads, strict=True):
         if drawable([at, share]) != [at, share]:
@@ -216,20 +158,10 @@ def _diagonal(
         if isinstance(spread, int | float) and math.isfinite(spread) and spread > 0:
             marks.append(line(x, y, [(at, share - spread), (at, share + spread)], "whisker"))
             more = f" ± {percent(spread)}"
-        tip = f"{names[0]} {percent(at)}: {percent(share)}{more} {names[1]}"
+        tip = f"{at_words} {percent(at)}: {percent(share)}{more} {words}"
         marks.append(dot(x, at, HEIGHT * (1 - y.share(share)), "dot-run", tip))
         rows.append([percent(at), percent(share) + more])
-    return Figure(
-        name,
-        title,
-        words,
-        x,
-        Panel(x, y, marks, f"{title}: {len(rows)} points against the diagonal."),
-        axis_words=f"{names[0]} · {names[1]} upward",
-        keys=keys,
-        header=names,
-        rows=rows,
-    )
+    return Plot(Panel(x, y, marks, rows), any(isinstance(spread, int | float) for spread in spreads))
 
 
 def _list(values: Any) -> list[float]:

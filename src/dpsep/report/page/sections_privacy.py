@@ -9,7 +9,7 @@ from dpsep.privacy.curve import epsilon_curve, over_releases
 from dpsep.report.page.contents import Value
 from dpsep.report.page.context import Context
 from dpsep.report.page.files import Absent
-from dpsep.report.page.svg import HEIGHT, Axis, Figure, Panel, axis_of, dot, drawable, line, upright
+from dpsep.report.page.svg import HEIGHT, Axis, Panel, axis_of, dot, drawable, line, upright
 from dpsep.report.page.verdict import Stated
 from dpsep.report.page.words import CLAIMS, chance_after, number, number_up, odds, one_in, percent, percent_up
 
@@ -49,12 +49,16 @@ def curve(ctx: Context) -> Value:
     """Return epsilon against delta, and over the releases, of the page's own fit."""
     first = ctx.verdict.stated[0] if ctx.verdict.stated else None
     if first is None or isinstance(first.schedule, Absent):
-        return {"first": first, "figures": []}
-    figures = [_against_delta(first, first.schedule), _over_releases(first, first.schedule)]
-    return {"first": first, "figures": figures}
+        return {"first": first}
+    return {
+        "first": first,
+        "stated": _pair(first.fit.epsilon, first.fit.delta),
+        "deltas": _against_delta(first, first.schedule),
+        "releases": _over_releases(first, first.schedule),
+    }
 
 
-def _against_delta(one: Stated, schedule: Schedule) -> Figure:
+def _against_delta(one: Stated, schedule: Schedule) -> Panel:
     stated = math.log10(one.fit.delta)
     powers = np.linspace(min(-10.0, math.floor(stated)), max(-2.0, math.ceil(stated)), 33)
     powers = np.unique(np.append(powers, stated))
@@ -79,23 +83,10 @@ def _against_delta(one: Stated, schedule: Schedule) -> Figure:
             r=5,
         ),
     ]
-    words = f"Epsilon falls as delta grows; as stated it is {_pair(one.fit.epsilon, one.fit.delta)}."
-    return Figure(
-        "fig-delta",
-        "Epsilon against delta",
-        "One run keeps many promises at once: a smaller chance δ of no promise at the price of a larger ε. "
-        "The stated pair is one point of this curve; the rest follows from the same noise.",
-        x,
-        Panel(x, y, marks, words),
-        axis_words="δ (logarithmic) · ε upward",
-        keys=[("curve", "the fit"), ("dot-stated", "as stated")],
-        header=["δ", "ε"],
-        rows=[[number_up(d, 3), number_up(e)] for d, e in pairs],
-        caption="Epsilon at each delta",
-    )
+    return Panel(x, y, marks, [[number_up(d, 3), number_up(e)] for d, e in pairs])
 
 
-def _over_releases(one: Stated, schedule: Schedule) -> Figure:
+def _over_releases(one: Stated, schedule: Schedule) -> Panel:
     pairs = [(float(done), float(spent)) for done, spent in over_releases(schedule, one.fit.delta)]
     pairs = [pair for pair in pairs if drawable(pair) == list(pair)]
     x, y = axis_of([0.0, *(done for done, _ in pairs)], room=0.02), axis_of([e for _, e in pairs], zero=True)
@@ -113,22 +104,7 @@ def _over_releases(one: Stated, schedule: Schedule) -> Figure:
             for done, spent in pairs
         ),
     ]
-    words = (
-        f"Epsilon after each release, rising to {number_up(one.fit.epsilon)} after {number(pairs[-1][0])}."
-    )
-    return Figure(
-        "fig-releases",
-        "Epsilon over the releases",
-        f"What a reader of the first releases alone would learn, at δ = {number_up(one.fit.delta)}. It grows "
-        "more and more slowly: a later release costs less than an earlier one with the same noise. The whole "
-        "was charged before the first one; a run that stops early has still spent all of it.",
-        x,
-        Panel(x, y, marks, words),
-        axis_words="releases · ε upward",
-        header=["releases", "ε"],
-        rows=[[number(d), number_up(e)] for d, e in pairs],
-        caption="Epsilon after so many releases",
-    )
+    return Panel(x, y, marks, [[number(done), number_up(spent)] for done, spent in pairs])
 
 
 def _pair(epsilon: float, delta: float) -> str:

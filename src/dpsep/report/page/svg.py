@@ -14,7 +14,6 @@ from dpsep.report.page.words import number
 
 __all__ = [
     "Axis",
-    "Figure",
     "Mark",
     "Panel",
     "axis_of",
@@ -95,49 +94,13 @@ class Mark(NamedTuple):
 
 
 class Panel(NamedTuple):
-    """Two axes and the marks on them, drawn in their order; words are for those who do not see them."""
+    """Two axes, the marks on them, drawn in their order, and rows of the numbers behind them."""
 
     x: Axis
     y: Axis
     marks: Sequence[Mark]
-    words: str
+    rows: Sequence[Sequence[Any]] = ()
     height: int = HEIGHT
-
-
-class Figure(NamedTuple):
-    """A figure of the page.
-
-    Attributes
-    ----------
-    name
-        Its id: made here, never of a folder's text.
-    title, words
-        What it shows, and how to read it.
-    axis
-        The horizontal axis, which can be zoomed.
-    panel
-        The picture; None where the template draws it.
-    axis_words
-        Below the picture.
-    keys
-        The legend: classes of marks, and what they stand for.
-    header, rows, caption
-        The table of numbers behind it; rows are None where the picture is a table itself.
-    attributes
-        Further ``data-`` attributes, for the page's script.
-    """
-
-    name: str
-    title: str
-    words: str
-    axis: Axis
-    panel: Panel | None = None
-    axis_words: str = ""
-    keys: Sequence[tuple[str, str]] = ()
-    header: Sequence[str] = ()
-    rows: Sequence[Sequence[Any]] | None = None
-    caption: str = ""
-    attributes: Mapping[str, Any] = {}
 
 
 def axis_of(values: Iterable[float], *, zero: bool = False, room: float = 0.05) -> Axis:
