@@ -51,6 +51,13 @@ def test_no_template_marks_text_as_safe_or_turns_escaping_off(name: str) -> None
     assert "={{" not in source  # a value of an attribute without quotes could end it by a space
 
 
+@pytest.mark.parametrize("name", SOURCES)
+def test_no_template_shows_an_epsilon_or_a_delta_that_is_not_rounded(name: str) -> None:
+    shown = " ".join(re.findall(r"{{.*?}}", SOURCES[name], re.DOTALL))
+    amounts = re.findall(r"""(?:\.|\[")(?:epsilon|delta)(?:"\])?(.{0,5})""", shown)
+    assert [rest for rest in amounts if not rest.startswith(("|up", "|down"))] == []
+
+
 def test_markup_is_made_in_few_places_of_python() -> None:
     made = {
         one.name
