@@ -12,8 +12,8 @@ from dpsep.report.page.context import Context
 from dpsep.report.page.forest import Forest, reach_of, short, skewed
 from dpsep.report.page.page import part
 from dpsep.report.page.priors import Prior
+from dpsep.report.page.rendering import macro
 from dpsep.report.page.svg import Axis
-from dpsep.report.page.templates import macro
 from dpsep.report.page.verdict import judge
 
 from .checks import Page, check_page

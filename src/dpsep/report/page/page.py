@@ -2,7 +2,7 @@
 
 The policy (CSP) allows one style sheet and one script, each by its hash, and nothing from anywhere: no
 network, no fonts, no frames. Text of a folder is in elements and attributes only, escaped
-(`dpsep.report.page.templates`).
+(`dpsep.report.page.rendering`).
 """
 
 import base64
@@ -23,13 +23,13 @@ from markupsafe import Markup
 from dpsep.privacy.checkpoint import WriteError, atomic_write, durable_names
 from dpsep.report.page.contents import Value, read_audit, read_ledger, read_run
 from dpsep.report.page.context import Context
+from dpsep.report.page.rendering import fill
 from dpsep.report.page.sections_back import audit, cite, glossary, ledger, settings
 from dpsep.report.page.sections_head import asked, tiles
 from dpsep.report.page.sections_path import path
 from dpsep.report.page.sections_posterior import posterior
 from dpsep.report.page.sections_predict import predicts
 from dpsep.report.page.sections_privacy import curve, spent
-from dpsep.report.page.templates import fill
 from dpsep.report.page.verdict import judge
 from dpsep.report.page.words import clean
 

@@ -41,7 +41,7 @@ __all__ = [
     "percent",
     "percent_up",
     "relation_words",
-    "short",
+    "shortened",
     "unit_words",
 ]
 
@@ -84,12 +84,12 @@ def clean(text: Any) -> str:
     return _OBEYED.sub("\ufffd", text).replace("\n", " ").replace("\t", " ")
 
 
-def short(name: Any, longest: int = 60) -> str:
+def shortened(name: Any, longest: int = 60) -> str:
     """Return a name of a folder, cleaned, and cut off where it is long.
 
     Examples
     --------
-    >>> short("age"), short("x" * 99, 5)
+    >>> shortened("age"), shortened("x" * 99, 5)
     ('age', 'xxxx…')
     """
     text = clean(name)

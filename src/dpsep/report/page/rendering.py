@@ -1,4 +1,4 @@
-"""The templates of the page: what they are given is escaped, so that no name becomes a tag.
+"""Templates filled with values: all of them are escaped, so that no name becomes a tag.
 
 All markup is in ``templates/``; Python gives it plain values and marks of pictures. A text of a folder is
 never a template, every value is cleaned (`dpsep.report.page.words.clean`) and then escaped, and a name that
@@ -46,7 +46,7 @@ _ENVIRONMENT = Environment(
 )
 _ENVIRONMENT.filters |= {
     "clean": words.clean,
-    "short": words.short,
+    "short": words.shortened,
     "number": words.number,
     "percent": words.percent,
     "up": words.number_up,

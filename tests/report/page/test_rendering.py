@@ -6,8 +6,8 @@ from importlib.resources import files
 import pytest
 from jinja2 import UndefinedError
 
+from dpsep.report.page.rendering import fill, macro
 from dpsep.report.page.svg import Mark
-from dpsep.report.page.templates import fill, macro
 
 from .checks import Page
 
@@ -64,4 +64,4 @@ def test_markup_is_made_in_few_places_of_python() -> None:
         for one in PACKAGE.iterdir()
         if one.name.endswith(".py") and "Markup(" in one.read_text("utf-8")
     }
-    assert made == {"templates.py", "page.py", "sections_back.py"}
+    assert made == {"rendering.py", "page.py", "sections_back.py"}
