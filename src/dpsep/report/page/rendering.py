@@ -31,9 +31,9 @@ class _OneLine(Extension):
 
 def _shown(value: Any) -> Any:
     """What stands in the page for a value: nothing for None, and clean text for all that is no markup."""
-    if value is None or isinstance(value, Markup):
-        return value or ""
-    return words.clean(value)
+    if value is None:
+        return ""
+    return value if isinstance(value, Markup) else words.clean(value)
 
 
 _ENVIRONMENT = Environment(
