@@ -11,8 +11,7 @@ from dpsep import Ledger, LinearRegression
 from dpsep.estimators.store import save
 from dpsep.federated import Federation, InProcess, Site, fit
 from dpsep.report.page import render
-from dpsep.report.page.contents import read_run
-from dpsep.report.page.extras import read_ledger
+from dpsep.report.page.contents import read_ledger, read_run
 from dpsep.report.page.verdict import Verdict, judge
 
 from .checks import check_page, says_nothing_of_privacy

@@ -9,9 +9,10 @@ import pytest
 from dpsep.report.page import render
 from dpsep.report.page.contents import read_run
 from dpsep.report.page.context import Context
-from dpsep.report.page.forest import Forest, forest, reach_of, short, skewed
+from dpsep.report.page.forest import Forest, reach_of, short, skewed
+from dpsep.report.page.page import part
 from dpsep.report.page.priors import Prior
-from dpsep.report.page.sections_posterior import posterior
+from dpsep.report.page.rendering import macro
 from dpsep.report.page.svg import Axis
 from dpsep.report.page.verdict import judge
 
@@ -30,7 +31,7 @@ SKEWED = EVEN | {"name": "sd(a)", "mean": 0.779, "low": 0.0034, "high": 2.788, "
 
 
 def drawn(*rows: dict[str, Any], **parts: Any) -> Page:
-    return Page(str(forest("forest", Forest(rows, Axis(-4.0, 4.0), **parts))))
+    return Page(macro("forest.html", "forest", "forest", Forest(rows, Axis(-4.0, 4.0), **parts)))
 
 
 def kinds(page: Page, kind: str) -> list[dict[str, str]]:
@@ -55,9 +56,9 @@ def test_an_interval_of_numbers_that_are_none_is_not_taken_for_symmetric() -> No
 def test_a_skewed_row_is_explained_in_the_page(whole: Runs) -> None:
     run = read_run(whole("linear"))
     ctx = Context(run=run, beside=(), verdict=judge((run,)), title=None, written="")
-    assert "not symmetric" not in Page(str(posterior(ctx))).words
+    assert "not symmetric" not in Page(part("posterior", ctx)).words
     ctx = ctx._replace(run=run._replace(rows=[EVEN, SKEWED]))
-    assert "Where an interval is not symmetric about its mean there is no thick bar" in str(posterior(ctx))
+    assert "Where an interval is not symmetric about its mean there is no thick bar" in part("posterior", ctx)
 
 
 @pytest.mark.parametrize(

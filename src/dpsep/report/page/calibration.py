@@ -13,7 +13,7 @@ import math
 from typing import Any, NamedTuple
 
 from dpsep.report.page.contents import Value
-from dpsep.report.page.markup import number, percent
+from dpsep.report.page.words import number, percent
 
 __all__ = ["Answer", "answer", "explained"]
 

@@ -1,4 +1,4 @@
-"""What a run's folder says, each part as a value or as the sentence why it is not there.
+"""What a run's folder says, and a ledger and an audit if asked for: a value each, or why there is none.
 
 Nothing here trusts the folder: every part is read apart from the others, and one that is not as a fit writes
 it is `Absent`. Values are unpacked by the closed lists of `dpsep.estimators.json_values`; no code is run.
@@ -16,9 +16,20 @@ import numpy as np
 from dpsep.data import Schema, SchemaError
 from dpsep.estimators import store
 from dpsep.estimators.json_values import unpack
-from dpsep.report.page.files import Absent, File, read_folder, read_json
+from dpsep.privacy.ledger import Ledger, LedgerError, store_at
+from dpsep.report.page.files import Absent, File, read_folder, read_json, read_plain
 
-__all__ = ["KIND_WORDS", "Run", "Value", "kind_of", "learned", "parameters", "read_run"]
+__all__ = [
+    "KIND_WORDS",
+    "Run",
+    "Value",
+    "kind_of",
+    "learned",
+    "parameters",
+    "read_audit",
+    "read_ledger",
+    "read_run",
+]
 
 MOST_ROWS = 200_000
 """Rows of a summary that are read."""
@@ -226,3 +237,37 @@ def _number(cell: Any) -> float:
         return float(cell)
     except (TypeError, ValueError):
         return math.nan
+
+
+def read_ledger(ledger: Any) -> Value | Absent:
+    """Return a ledger's terms, sums and rows after its chain was checked; nothing is written to it."""
+    try:
+        if not isinstance(ledger, Ledger):
+            if not store_at(ledger).exists(30.0):
+                return Absent("There is no ledger at the place that was named.")
+            ledger = Ledger(ledger, create=False)
+        rows = ledger.rows()
+        return {
+            "id": ledger.id,
+            "epsilon": ledger.epsilon,
+            "delta": ledger.delta,
+            "relation": ledger.relation,
+            "unit": ledger.unit,
+            "rule": ledger.rule,
+            "spent": ledger.spent()._asdict(),
+            "left": ledger.remaining()._asdict(),
+            "count": ledger.verify(),
+            "rows": [row._asdict() | {"purpose": row.event.get("purpose", "")} for row in rows],
+        }
+    except (LedgerError, OSError) as error:
+        return Absent(f"It cannot be used ({type(error).__name__}); 'dpsep ledger verify' says more.")
+
+
+def read_audit(path: Path) -> list[Value] | Absent:
+    """Return an audit's rows."""
+    rows = read_json(read_plain(path), "The audit's file")
+    if isinstance(rows, Absent):
+        return rows
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        return Absent("The file holds no list of rows, as 'dpsep audit --json' writes it.")
+    return rows

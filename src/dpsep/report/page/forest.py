@@ -7,15 +7,15 @@ table, the plot is its own list of numbers, sorts and filters, and reads well al
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from dpsep.estimators.summary import spans
 from dpsep.report.page.contents import Value
-from dpsep.report.page.markup import Markup, label, number, percent, tag
 from dpsep.report.page.priors import Prior
-from dpsep.report.page.svg import Axis, axis_of, dot, drawable, segment, ticks, upright
+from dpsep.report.page.svg import Axis, Mark, axis_of, dot, drawable, segment, upright
+from dpsep.report.page.words import number, percent
 
-__all__ = ["DRAWN", "Forest", "forest", "forest_axis", "reach_of", "skewed"]
+__all__ = ["DRAWN", "Forest", "forest_axis", "reach_of", "skewed"]
 
 DRAWN = 400
 """Most rows that are drawn."""
@@ -57,6 +57,13 @@ class Forest(NamedTuple):
     units: Mapping[str, float] = {}
     noise: bool = True
     first: str = "coefficient"
+
+    @property
+    def table(self) -> list[Value]:
+        """The rows as they are drawn: names, numbers as text, and marks of their strips."""
+        rows = self.rows[:DRAWN]
+        shown = short([str(row.get("name", "")) for row in rows])
+        return [_row(self, row, place, shown[place]) for place, row in enumerate(rows)]
 
 
 def forest_axis(rows: Sequence[Value], units: Mapping[str, float] | None = None) -> Axis:
@@ -127,90 +134,34 @@ def skewed(row: Value) -> bool:
     return not abs((high - mean) - (mean - low)) <= 1e-3 * abs(high - low)
 
 
-def forest(name: str, drawn: Forest) -> Markup:
-    """Return the table."""
-    head = [
-        tag("th", drawn.first, scope="col", role="columnheader"),
-        tag(
-            "th",
-            tag("span", "interval", class_="unseen"),
-            tag("svg", ticks(drawn.axis, 2, lines=False), class_="area", height=24, aria_hidden="true"),
-            scope="col",
-            role="columnheader",
-            class_="strip",
-        ),
-        tag("th", "mean", scope="col", role="columnheader", class_="num"),
-        tag("th", "90 % interval", scope="col", role="columnheader", class_="num"),
-    ]
-    if drawn.noise:
-        head.append(tag("th", "DP noise", scope="col", role="columnheader", class_="share"))
-    rows = drawn.rows[:DRAWN]
-    shown = short([str(row.get("name", "")) for row in rows])
-    body = [_row(drawn, row, place, shown[place]) for place, row in enumerate(rows)]
-    return tag(
-        "table",
-        tag("caption", "Mean and 90 % interval of each row, drawn and in numbers", class_="unseen"),
-        tag("thead", tag("tr", head, role="row"), role="rowgroup"),
-        tag("tbody", body, role="rowgroup"),
-        id=name,
-        class_="forest",
-        role="table",
-    )
-
-
-def _row(drawn: Forest, row: Value, place: int, shown: str) -> Markup:
+def _row(drawn: Forest, row: Value, place: int, shown: str) -> Value:
     name = str(row.get("name", ""))
     mean, low, high = (row.get(key, math.nan) for key in ("mean", "low", "high"))
     share = row.get("noise_share", math.nan)
     reach = reach_of(name, drawn.units)
-    scaled = {}
+    sorted_by = {"mean": _plain(mean), "size": _plain(abs(mean)), "width": _plain(high - low)}
+    found = {
+        "shown": shown,
+        "title": name[:LONGEST_TIP] if len(name) > LONGEST_NAME else None,
+        "order": row.get("place", place),
+        "later": place >= FIRST,
+        "mean": number(mean),
+        "ends": f"[{number(low)}, {number(high)}]",
+        "share": percent(share),
+        "gauge": f"{100 * min(max(share, 0.0), 1.0):.0f}%" if math.isfinite(share) else "0%",
+        "sorted_by": sorted_by | ({"share": _plain(share)} if drawn.noise else {}),
+        "marks": _strip(drawn, row, name),
+        "height": ROW + len(drawn.beside) * (ROW - 10),
+    }
     if reach != 1.0:
         ends = f"[{number(reach * low)}, {number(reach * high)}]"
-        scaled = {"mean": {"data_scaled_text": number(reach * mean)}, "ends": {"data_scaled_text": ends}}
-    cells = [
-        tag(
-            "th",
-            tag("div", label(shown), class_="name", title=_title(name)),
-            scope="row",
-            role="rowheader",
-        ),
-        tag("td", _strip(drawn, row, name), class_="strip", role="cell"),
-        tag("td", number(mean), class_="num mean", role="cell", **scaled.get("mean", {})),
-        tag(
-            "td",
-            f"[{number(low)}, {number(high)}]",
-            class_="num ends",
-            role="cell",
-            **scaled.get("ends", {}),
-        ),
-    ]
-    if drawn.noise:
-        width = f"{100 * min(max(share, 0.0), 1.0):.0f}%" if math.isfinite(share) else "0%"
-        gauge = tag(
-            "svg",
-            tag("rect", class_="bar-rest", x=0, y=0, width="100%", height=8),
-            tag("rect", class_="bar-noise", x=0, y=0, width=width, height=8),
-            class_="gauge",
-            height=8,
-            aria_hidden="true",
-        )
-        cells.append(tag("td", tag("span", percent(share)), gauge, class_="share", role="cell"))
-    return tag(
-        "tr",
-        cells,
-        role="row",
-        data_order=row.get("place", place),
-        data_mean=_plain(mean),
-        data_size=_plain(abs(mean)),
-        data_width=_plain(high - low),
-        data_share=_plain(share) if drawn.noise else None,
-        class_="later" if place >= FIRST else None,
-    )
+        found["scaled"] = {"unit": f"{reach:.7g}", "mean": number(reach * mean), "ends": ends}
+    return found
 
 
-def _strip(drawn: Forest, row: Value, name: str) -> Markup:
+def _strip(drawn: Forest, row: Value, name: str) -> list[Mark]:
     axis, middle = drawn.axis, ROW / 2
-    marks: list[Any] = [upright(axis, 0.0, 400, "zero")]
+    marks = [upright(axis, 0.0, 400, "zero")]
     prior = drawn.priors.get(name)
     reach = reach_of(name, drawn.units)
     if prior is not None and drawable([prior.mean, prior.sd]) != [prior.mean, prior.sd]:
@@ -227,13 +178,10 @@ def _strip(drawn: Forest, row: Value, name: str) -> Markup:
             head = f"{name[:LONGEST_TIP]}, run {place + 1}: "
             tips = [head + _words(other[name], None, one, noise=drawn.noise) for one in (1.0, reach)]
             marks += _interval(axis, other[name], y, place, noise=drawn.noise, tips=tips)
-    height = ROW + len(drawn.beside) * (ROW - 10)
-    inside = tag("svg", marks, class_="inside", width="100%", height=height)
-    factor = None if reach == 1.0 else f"{reach:.7g}"
-    return tag("svg", inside, class_="area", height=height, aria_hidden="true", data_unit=factor)
+    return marks
 
 
-def _interval(axis: Axis, row: Value, y: float, run: int, *, noise: bool, tips: Sequence[str]) -> list[Any]:
+def _interval(axis: Axis, row: Value, y: float, run: int, *, noise: bool, tips: Sequence[str]) -> list[Mark]:
     """Marks of one run; the tips are that of the numbers as they are, and that of scaled effects."""
     mean, low, high = (row.get(key, math.nan) for key in ("mean", "low", "high"))
     if len(drawable([mean, low, high])) < 3:
@@ -248,16 +196,14 @@ def _interval(axis: Axis, row: Value, y: float, run: int, *, noise: bool, tips: 
     return [*marks, dot(axis, mean, y, f"middle {kind}", tips[0], scaled=scaled)]
 
 
-def _beyond(axis: Axis, low: float, high: float, y: float, kind: str, tip: str) -> list[Markup]:
+def _beyond(axis: Axis, low: float, high: float, y: float, kind: str, tip: str) -> list[Mark]:
     """Return arrows at the edges that a bar goes beyond."""
     sides = []
     if low < axis.low:
-        sides.append(("◂", {"x": "0%", "text_anchor": "start"}))
+        sides.append(("◂", {"x": "0%", "text-anchor": "start"}))
     if high > axis.high:
-        sides.append(("▸", {"x": "100%", "text_anchor": "end"}))
-    return [
-        tag("text", text, tag("title", tip), class_=f"beyond {kind}", y=y + 5, **side) for text, side in sides
-    ]
+        sides.append(("▸", {"x": "100%", "text-anchor": "end"}))
+    return [Mark("text", {"class": f"beyond {kind}", "y": y + 5, **side}, tip, text) for text, side in sides]
 
 
 def _words(row: Value, prior: Prior | None, reach: float, *, noise: bool) -> str:
@@ -272,11 +218,6 @@ def _words(row: Value, prior: Prior | None, reach: float, *, noise: bool) -> str
         ends = [reach * (prior.mean + side * REACH * prior.sd) for side in (-1, 1)]
         words += f"; prior [{number(ends[0])}, {number(ends[1])}]"
     return words
-
-
-def _title(name: str) -> str | None:
-    """What is shown on hover where a name may be cut off."""
-    return name[:LONGEST_TIP] if len(name) > LONGEST_NAME else None
 
 
 def _plain(value: float) -> str:

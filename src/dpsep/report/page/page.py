@@ -1,7 +1,8 @@
 """The page put together: sections built one by one, the policy of the document, and the file that is written.
 
 The policy (CSP) allows one style sheet and one script, each by its hash, and nothing from anywhere: no
-network, no fonts, no frames. Text of a folder is in elements and attributes only, escaped.
+network, no fonts, no frames. Text of a folder is in elements and attributes only, escaped
+(`dpsep.report.page.rendering`).
 """
 
 import base64
@@ -17,19 +18,20 @@ from importlib.resources import files as package_files
 from pathlib import Path
 from typing import Any
 
+from markupsafe import Markup
+
 from dpsep.privacy.checkpoint import WriteError, atomic_write, durable_names
-from dpsep.report.page import sections_back, sections_head
-from dpsep.report.page.contents import read_run
-from dpsep.report.page.context import Context, about
-from dpsep.report.page.extras import read_audit, read_ledger
-from dpsep.report.page.figure import absent
-from dpsep.report.page.markup import Markup, clean, label, tag
-from dpsep.report.page.sections_audit import audit as audit_section
-from dpsep.report.page.sections_path import path as path_section
+from dpsep.report.page.contents import Value, read_audit, read_ledger, read_run
+from dpsep.report.page.context import Context
+from dpsep.report.page.rendering import fill
+from dpsep.report.page.sections_back import audit, cite, glossary, ledger, settings
+from dpsep.report.page.sections_head import asked, tiles
+from dpsep.report.page.sections_path import path
 from dpsep.report.page.sections_posterior import posterior
 from dpsep.report.page.sections_predict import predicts
-from dpsep.report.page.sections_privacy import curves, spent
+from dpsep.report.page.sections_privacy import curve, spent
 from dpsep.report.page.verdict import judge
+from dpsep.report.page.words import clean
 
 __all__ = ["MOST_BESIDE", "render", "write_report"]
 
@@ -37,38 +39,28 @@ MOST_BESIDE = 8
 """Runs that can be laid beside one."""
 
 
-def _found(ctx: Context) -> list[Any]:
-    """Return what was found, beside runs of the same model alone, and what is to be said of both."""
-    notes: list[Any] = [
-        absent(["Run ", label(run.name), ": "] if ctx.beside else "", run.doubt)
-        for run in ctx.runs
-        if run.doubt
-    ]
-    notes += [
-        absent(["Run ", label(run.name), " is of another model: not laid over this one, and not compared."])
-        for run in ctx.beside
-        if all(run is not one for one in ctx.alike)
-    ]
-    section = posterior(ctx._replace(beside=ctx.alike))
-    return [section, tag("section", notes, aria_label="On what was found") if notes else None]
+def _nothing(_: Context) -> Value:
+    """For parts that are all in their template."""
+    return {}
 
 
-Section = tuple[str, str, Callable[[Context], Any]]
-SECTIONS: tuple[Section, ...] = (
-    ("asked", "What was asked", sections_head.asked),
-    ("spent", "What was spent", spent),
-    ("curve", "Privacy loss", curves),
-    ("posterior", "What was found", _found),
-    ("predicts", "Predictions", predicts),
-    ("path", "The way of the fit", path_section),
-    ("settings", "Settings", sections_back.settings),
-    ("files", "Files", sections_back.files),
-    ("ledger", "Ledger", sections_back.ledger),
-    ("audit", "Audit", audit_section),
-    ("cite", "How to cite", sections_back.cite),
-    ("glossary", "Glossary", sections_back.glossary),
-)
-"""In their order: id, short name for the navigation, and what builds it."""
+Build = Callable[[Context], Value]
+SECTIONS: dict[str, tuple[str, Build]] = {
+    "asked": ("What was asked", asked),
+    "spent": ("What was spent", spent),
+    "curve": ("Privacy loss", curve),
+    "posterior": ("What was found", posterior),
+    "predicts": ("Predictions", predicts),
+    "path": ("The way of the fit", path),
+    "settings": ("Settings", settings),
+    "files": ("Files", _nothing),
+    "ledger": ("Ledger", ledger),
+    "audit": ("Audit", audit),
+    "cite": ("How to cite", cite),
+    "glossary": ("Glossary", glossary),
+}
+"""In their order, by their id: name in the navigation, and what builds the values of their template."""
+_TOP: dict[str, Build] = {"header": _nothing, "tiles": tiles}
 
 
 def write_report(
@@ -179,7 +171,7 @@ def render(
         run=own,
         beside=others,
         verdict=judge((own, *others), account),
-        title=None if title is None else str(title),
+        title=None if title is None else clean(title).strip()[:200],
         written=f"{datetime.now(UTC):%Y-%m-%d}",
         ledger=account,
         audit=None if audit is None else read_audit(Path(audit)),
@@ -188,73 +180,42 @@ def render(
 
 
 def _document(ctx: Context) -> str:
+    # The files of the page's own style and script are the only texts that are put in as they are.
     style, script = (
-        package_files("dpsep.report.page").joinpath(name).read_text("utf-8")
+        Markup(package_files("dpsep.report.page").joinpath(name).read_text("utf-8"))
         for name in ("page.css", "page.js")
     )
-    policy = (
-        f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; img-src data:; "
-        "base-uri 'none'; form-action 'none'"
+    page = fill(
+        "page.html",
+        ctx=ctx,
+        style=style,
+        script=script,
+        style_hash=_hash(style),
+        script_hash=_hash(script),
+        header=_safely("header", ctx),
+        tiles=_safely("tiles", ctx),
+        names=[(name, words) for name, (words, _) in SECTIONS.items()],
+        sections=[_safely(name, ctx) for name in SECTIONS],
     )
-    title = clean(ctx.title)[:200] if ctx.title else "".join(map(_text, about(ctx.run)))
-    head = tag(
-        "head",
-        tag("meta", charset="utf-8"),
-        tag("meta", http_equiv="Content-Security-Policy", content=policy),
-        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("meta", name="referrer", content="no-referrer"),
-        tag("meta", name="color-scheme", content="light dark"),
-        tag("title", f"{'' if ctx.verdict.private else 'NOT PRIVATE · '}{title} · dpsep report"),
-        tag("style", Markup(style)),
-    )
-    body = tag(
-        "body",
-        tag("a", "Skip to the content", class_="skip", href="#content"),
-        _safely(sections_head.header, ctx),
-        _navigation(),
-        tag(
-            "main",
-            _safely(sections_head.tiles, ctx),
-            [_safely(build, ctx, name) for name, _, build in SECTIONS],
-            id="content",
-            tabindex="-1",
-        ),
-        tag(
-            "footer",
-            tag("p", "Made by dpsep from a run's folder. This file needs no network and sends nothing."),
-        ),
-        tag("div", class_="tip", id="tip", role="status", hidden=True),
-        tag("script", Markup(script)),
-    )
-    return "<!doctype html>\n" + tag("html", head, body, lang="en") + "\n"
+    return f"<!doctype html>\n{page}\n"
 
 
-def _navigation() -> Markup:
-    links = [tag("li", tag("a", words, href=f"#{name}")) for name, words, _ in SECTIONS]
-    button = tag("button", "Dark", type="button", id="theme", aria_pressed="false", class_="js-only")
-    return tag("nav", tag("ul", links), button, aria_label="Sections")
+def part(name: str, ctx: Context) -> Markup:
+    """Return a part of the page: its template, filled."""
+    build = _TOP[name] if name in _TOP else SECTIONS[name][1]
+    return fill(f"{name}.html", ctx=ctx, **build(ctx))
 
 
-def _safely(build: Callable[[Context], Any], ctx: Context, name: str | None = None) -> Any:
+def _safely(name: str, ctx: Context) -> Markup:
     """Build a part; one that fails becomes a sentence, and never a message that quotes the folder.
 
     The sentence has the name of its part, to which the navigation leads.
     """
     try:
-        return build(ctx)
+        return part(name, ctx)
     except Exception as error:
-        words = f"This part could not be read: the run is not as a fit writes it ({type(error).__name__})."
-        return tag("section", absent(words), id=name, aria_label="A part that could not be read")
-
-
-def _text(part: Any) -> str:
-    """Return a part of a heading as plain text, for the window's title."""
-    text = str(part)
-    if isinstance(part, Markup):
-        text = text[text.index(">") + 1 : text.rindex("<")]
-        for escaped, plain in (("&lt;", "<"), ("&gt;", ">"), ("&amp;", "&")):
-            text = text.replace(escaped, plain)
-    return text
+        kind = type(error).__name__
+        return fill("unreadable.html", name=name if name in SECTIONS else None, kind=kind)
 
 
 def _hash(text: str) -> str:

@@ -1,41 +1,33 @@
-"""The back of the page: settings, files, the ledger's rows of this run, how to cite, and a glossary."""
+"""The back of the page: settings, the ledger's rows of its runs, an audit's, how to cite, and a glossary."""
 
+import math
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from dpsep.report.page.contents import Value, parameters
-from dpsep.report.page.context import Context, section
-from dpsep.report.page.figure import absent
-from dpsep.report.page.files import Absent
-from dpsep.report.page.markup import Markup, clean, label, number, table, tag
-from dpsep.report.page.sections_head import BUDGET, setting
-from dpsep.report.page.words import number_down, number_up, unit_words
+from markupsafe import Markup, escape
 
-__all__ = ["cite", "files", "glossary", "ledger", "settings"]
+from dpsep.report.page.contents import Value, parameters
+from dpsep.report.page.context import Context
+from dpsep.report.page.files import Absent
+from dpsep.report.page.sections_head import BUDGET, setting
+from dpsep.report.page.svg import Axis, Mark, axis_of, dot, drawable, segment, upright
+from dpsep.report.page.words import number, unit_words
+
+__all__ = ["audit", "cite", "glossary", "ledger", "settings"]
 
 MOST_LEDGER_ROWS = 100
+MOST_AUDITED = 100
 _PACKAGES = ("dpsep", "jax", "numpy", "scipy", "scikit-learn", "dp-accounting")
 
 
-def settings(ctx: Context) -> Markup:
+def settings(ctx: Context) -> Value:
     """Return all parameters, and the versions that made the page."""
-    found = parameters(ctx.run)
-    shown = {name: value for name, value in found.items() if ctx.verdict.private or name not in BUDGET}
-    rows = [[tag("code", name), label(setting(value), 120)] for name, value in list(shown.items())[:200]]
-    made = [[name, _version(name)] for name in _PACKAGES]
-    return section(
-        "settings",
-        "Settings",
-        table("Parameters of the estimator", ["parameter", "value"], rows, numeric=9)
-        if rows
-        else absent("The parameters cannot be read from the posterior."),
-        tag(
-            "details",
-            tag("summary", "Versions that wrote this page"),
-            table("Packages", ["package", "version"], made, numeric=9),
-            tag("p", "A run does not store the versions that fitted it."),
-        ),
-    )
+    shown = {
+        name: setting(value)
+        for name, value in parameters(ctx.run).items()
+        if ctx.verdict.private or name not in BUDGET
+    }
+    return {"shown": list(shown.items())[:200], "made": [[name, _version(name)] for name in _PACKAGES]}
 
 
 def _version(name: str) -> str:
@@ -45,71 +37,14 @@ def _version(name: str) -> str:
         return "not installed as a package"
 
 
-def files(ctx: Context) -> Markup:
-    """Return the files of all runs, and whether they match their manifests."""
-    found = []
-    for run in ctx.runs:
-        rows = [
-            [
-                tag("code", label(file.name, 40)),
-                "—" if file.size is None else f"{file.size:,}",
-                label(file.state, 120),
-                tag("code", file.digest or "—", class_="hash"),
-            ]
-            for file in run.files
-        ]
-        trouble = [absent(why) for why in run.trouble[:20]]
-        name = ["Files of ", label(run.name)]
-        found.append(
-            table(name, ["file", "bytes", "against the manifest", "SHA-256"], rows, numeric=9)
-            if rows
-            else absent(name, " cannot be listed.")
-        )
-        found.append(trouble)
-    return section(
-        "files",
-        "Files",
-        tag(
-            "p",
-            "The manifest holds a checksum of every file of a run. It shows accidents and careless edits; it "
-            "is no signature.",
-        ),
-        found,
-    )
-
-
-def ledger(ctx: Context) -> Markup:
-    """Return the ledger's rows of the run."""
-    title = "Ledger"
-    if not ctx.verdict.private:
-        return section("ledger", title, absent("A report without a statement of privacy shows no ledger."))
-    document = ctx.ledger
-    if document is None:
-        how = "Name it with --ledger PATH to see this run's rows, and what is left of the whole budget."
-        return section("ledger", title, absent("No ledger was given.", how))
-    if isinstance(document, Absent):
-        return section("ledger", title, absent("The ledger is not shown.", document.why))
+def ledger(ctx: Context) -> Value:
+    """Return the ledger's rows of the runs that the page states something of."""
+    if ctx.ledger is None or isinstance(ctx.ledger, Absent):
+        return {}
     runs = {one.fit.run for one in ctx.verdict.stated}
     runs |= {str(_metrics_run(one.run.privacy)) for one in ctx.verdict.stated}
-    own = [row for row in document["rows"] if row["run"] in runs and row["kind"] != "release"]
-    spent, left = document["spent"], document["left"]
-    budget = [
-        ["allowed", number_down(document["epsilon"]), number_down(document["delta"])],
-        ["spent", number_up(spent["epsilon"]), number_up(spent["delta"])],
-        ["left", number_down(left["epsilon"]), number_down(left["delta"])],
-    ]
-    unit = (
-        f"for each {clean(document['unit'])[:40]}, relation {document['relation']}, rule {document['rule']}"
-    )
-    return section(
-        "ledger",
-        title,
-        tag("p", f"The chain of {document['count']:,} rows is whole and unchanged."),
-        table(f"The whole budget, {unit}", ["", "ε", "δ"], budget),
-        _ledger_rows(own)
-        if own
-        else absent("This ledger does not know the run: it was charged elsewhere, or not."),
-    )
+    own = [row for row in ctx.ledger["rows"] if row["run"] in runs and row["kind"] != "release"]
+    return {"own": own[:MOST_LEDGER_ROWS]}
 
 
 def _metrics_run(privacy: Any) -> Any:
@@ -117,21 +52,43 @@ def _metrics_run(privacy: Any) -> Any:
     return metrics.get("run") if isinstance(metrics, dict) else None
 
 
-def _ledger_rows(rows: list[Value]) -> Markup:
-    cells = [
-        [
-            number(row["number"]),
-            label(row["time"], 40),
-            label(row["kind"], 20),
-            tag("code", label(row["run"][:12])),
-            number_up(row["epsilon"]) if row["epsilon"] else "",
-            number_up(row["delta"]) if row["delta"] else "",
-            label(row["purpose"], 80),
-        ]
-        for row in rows[:MOST_LEDGER_ROWS]
+def audit(ctx: Context) -> Value:
+    """Return what was claimed, and what was proved against it, where both are numbers."""
+    rows = ctx.audit if isinstance(ctx.audit, list) else []
+    keys = ("claimed", "lower_bound")
+    drawn = [row for row in rows if len(drawable(row.get(key, math.nan) for key in keys)) == 2]
+    drawn = drawn[:MOST_AUDITED]
+    claims = [claimed for claimed, _ in map(_ends, drawn)]
+    axis = axis_of([*claims, *(min(proved, 3 * max(claims)) for _, proved in map(_ends, drawn))], zero=True)
+    return {
+        "rows": [
+            (f"{row.get('target', '')}, {row.get('attack', '')}", *_ends(row), _marks(axis, row))
+            for row in drawn
+        ],
+        "broken": sum(map(_is_broken, drawn)),
+        "axis": axis,
+    }
+
+
+def _is_broken(row: Value) -> bool:
+    """Whether more was proved than claimed, or the audit says so; what it says alone is not believed."""
+    claimed, proved = _ends(row)
+    return proved > claimed or bool(row.get("caught"))
+
+
+def _ends(row: Value) -> tuple[float, float]:
+    return float(row["claimed"]), float(row["lower_bound"])
+
+
+def _marks(axis: Axis, row: Value) -> list[Mark]:
+    claimed, proved = _ends(row)
+    kind = "dot-caught" if _is_broken(row) else "dot-run"
+    tip = f"claimed {number(claimed)}, proved at least {number(proved)}"
+    return [
+        segment(axis, 0.0, claimed, 13, "claim"),
+        upright(axis, claimed, 26, "stated"),
+        dot(axis, proved, 13, kind, tip),
     ]
-    header = ["row", "time", "kind", "run", "ε", "δ", "what"]
-    return table("Rows of the runs on this page", header, cells, numeric=9)
 
 
 _BIBTEX = """@article{vinaroz2022dpsep,
@@ -149,16 +106,9 @@ _BIBTEX = """@article{vinaroz2022dpsep,
 }"""
 
 
-def cite(ctx: Context) -> Markup:
-    """Return how to cite the method and the package."""
-    text = _BIBTEX.replace("VERSION", _version("dpsep"))
-    return section(
-        "cite",
-        "How to cite",
-        tag("p", "The method is due to Vinaroz and Park (2022); the package is dpsep."),
-        tag("pre", tag("code", text, id="bibtex"), class_="block"),
-        tag("div", tag("button", "Copy", type="button", data_copy="bibtex"), class_="controls"),
-    )
+def cite(_: Context) -> Value:
+    """Return how to cite the method and the package, in lines."""
+    return {"bibtex": Markup(_BIBTEX.replace("VERSION", escape(_version("dpsep"))))}
 
 
 _TERMS = {
@@ -185,11 +135,10 @@ _PRIVATE_TERMS = {
 }
 
 
-def glossary(ctx: Context) -> Markup:
+def glossary(ctx: Context) -> Value:
     """Return the words of the page, explained."""
     terms = dict(_TERMS)
     if ctx.verdict.private:
         unit = unit_words(ctx.verdict.stated[0].fit.unit)
         terms |= {term: words.replace("UNIT", unit) for term, words in _PRIVATE_TERMS.items()}
-    items = [tag("div", tag("dt", term), tag("dd", words)) for term, words in sorted(terms.items())]
-    return section("glossary", "Glossary", tag("dl", items, class_="glossary"))
+    return {"terms": sorted(terms.items())}

@@ -2,37 +2,46 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
-from dpsep.report.page.contents import Run, Value, kind_of
-from dpsep.report.page.context import Context, section
-from dpsep.report.page.figure import absent, check, figure, legend
-from dpsep.report.page.files import Absent
-from dpsep.report.page.forest import DRAWN, FIRST, REACH, Forest, forest, forest_axis, reach_of, skewed
-from dpsep.report.page.markup import Markup, clean, label, number, table, tag
-from dpsep.report.page.posterior_parts import components, layers
-from dpsep.report.page.priors import Prior, priors, reaches
-from dpsep.report.page.svg import Axis, axis_of, drawable
+import numpy as np
 
-__all__ = ["comparison", "posterior"]
+from dpsep.report.page.contents import Run, Value, kind_of, learned
+from dpsep.report.page.context import Context
+from dpsep.report.page.files import Absent
+from dpsep.report.page.forest import DRAWN, FIRST, REACH, Forest, forest_axis, reach_of, skewed
+from dpsep.report.page.priors import Prior, priors, reaches
+from dpsep.report.page.svg import Axis, Mark, axis_of, drawable
+from dpsep.report.page.words import clean, number, percent, unit_words
+
+__all__ = ["posterior"]
 
 MOST_COMPARED = 200
 """Rows of the comparison of runs."""
+MOST_COLUMNS = 40
+"""Columns of a mixture that are drawn."""
+MOST_UNITS = 12
+"""Units of a layer that are drawn."""
 
 
-def posterior(ctx: Context) -> Markup:
-    """Return the section of the posterior."""
-    title, rows = "What was found", ctx.run.rows
+def posterior(ctx: Context) -> Value:
+    """Return what was found, beside runs of the same model alone."""
+    alike = ctx.alike
+    others = [run for run in ctx.beside if all(run is not one for one in alike)]
+    ctx, rows = ctx._replace(beside=alike), ctx.run.rows
     if isinstance(rows, Absent):
-        return section("posterior", title, absent("The posterior's summary is not there.", rows.why))
-    if "layer" in rows[0]:
-        return section("posterior", title, layers(ctx, rows))
-    if "component" in rows[0]:
-        return section("posterior", title, components(ctx, rows))
-    return section("posterior", title, _coefficients(ctx, rows), comparison(ctx))
+        found: Value = {"shape": "none", "why": rows.why}
+    elif "layer" in rows[0]:
+        found = {"shape": "layers", **_layers(ctx, rows)}
+    elif "component" in rows[0]:
+        found = {"shape": "components", **_components(ctx, rows)}
+    else:
+        found = {"shape": "coefficients", **_coefficients(ctx, rows), "compared": _comparison(ctx)}
+    return found | {"alike": alike, "others": others, "first": FIRST}
 
 
-def _coefficients(ctx: Context, rows: list[Value]) -> list[Any]:
+def _coefficients(ctx: Context, rows: list[Value]) -> Value:
     units = reaches(ctx.run)
     known = priors(ctx.run)
     before = {} if isinstance(known, Absent) else known
@@ -43,87 +52,25 @@ def _coefficients(ctx: Context, rows: list[Value]) -> list[Any]:
     together = [*drawn, *(row for other in others for row in other.values())]
     noise = ctx.verdict.private and any(row.get("noise_share", 0.0) > 0 for row in together)
     axis = forest_axis(together)
-    picture = forest("forest", Forest(drawn, axis, before, others, units, noise))
-    keys = [
-        ("middle run0", "posterior mean"),
-        ("whole run0" if noise else "whole plain run0", "90 % interval"),
-    ]
-    if noise:
-        keys.append(("own run0", "the interval without the noise of privacy"))
-    if before:
-        keys.append(("prior", "the prior's 90 % interval"))
-    runs = [
-        (f"middle run{place % 4}", clean(run.name)[:40]) for place, run in enumerate(ctx.runs) if ctx.beside
-    ]
-    attributes: dict[str, Any] = {"data_forest": "forest", "data_first": FIRST}
     scaled = forest_axis(together, units) if _any_reach(drawn, units) else None
+    data: Value = {"forest": "forest", "first": FIRST}
     if before:
-        attributes |= _range("prior", _wider(axis, drawn, before, {}))
+        data |= _range("prior", _wider(axis, drawn, before, {}))
     if scaled is not None:
-        attributes |= _range("scaled", scaled)
+        data |= _range("scaled", scaled)
         if before:
-            attributes |= _range("both", _wider(scaled, drawn, before, units))
-    return [
-        figure(
-            "fig-forest",
-            "Coefficients",
-            _words(ctx, rows, noise=noise),
-            picture,
-            None,
-            axis=axis,
-            axis_words="in the units of the table",
-            controls=_controls(rows, noise=noise, prior=bool(before), scaled=scaled is not None),
-            keys=tag("div", legend(*keys), legend(*runs) if runs else None),
-            **attributes,
-        ),
-        None if before else absent("The prior is not drawn.", known.why if isinstance(known, Absent) else ""),
-    ]
-
-
-def _words(ctx: Context, rows: Sequence[Value], *, noise: bool) -> list[Any]:
-    words: list[Any] = [
-        "One row a coefficient. With the model right, an interval holds the true value in nine cases of ten."
-    ]
-    if noise:
-        words.append(
-            " The thin bar is the whole interval; the thick one is what would be left without the noise of "
-            "privacy. The last column is the part of the variance that is that noise."
-        )
-        if any(skewed(row) for row in rows):
-            words.append(
-                " Where an interval is not symmetric about its mean there is no thick bar: how wide it would "
-                "be is known, and where it would lie is not."
-            )
-    words.append(" An arrow at the edge says that a bar goes on beyond it.")
-    if any(row.get("name") == "intercept" for row in rows):
-        words.append(" The intercept is not counted when the axis is chosen.")
-    if len(rows) > DRAWN:
-        words.append(f" Of {len(rows):,} coefficients the {DRAWN} largest are drawn; summary.csv has all.")
-    if ctx.beside:
-        words.append(" Further runs stand below each other in every row.")
-    return words
-
-
-def _controls(rows: Sequence[Value], *, noise: bool, prior: bool, scaled: bool) -> list[Markup]:
-    orders = [("order", "as in the model"), ("size", "size"), ("name", "name"), ("width", "width")]
-    if noise:
-        orders.append(("share", "share of noise"))
-    chosen = "size" if len(rows) > FIRST else "order"
-    options = [tag("option", words, value=key, selected=key == chosen) for key, words in orders]
-    found = [
-        tag("label", "Sort by ", tag("select", options, data_sort=True)),
-        tag("label", "Filter ", tag("input", type="search", data_filter=True, placeholder="name")),
-    ]
-    if noise:
-        found.append(check("part without noise", "own"))
-    if prior:
-        found.append(check("prior", "prior", on=False))
-    if scaled:
-        found.append(tag("label", tag("input", type="checkbox", data_scaled=True), " per reach of column"))
-    if len(rows) > FIRST:
-        more = f"Show all {min(len(rows), DRAWN)}"
-        found.append(tag("button", more, type="button", data_more=True, aria_expanded="false"))
-    return found
+            data |= _range("both", _wider(scaled, drawn, before, units))
+    return {
+        "data": data,
+        "drawn": Forest(drawn, axis, before, others, units, noise),
+        "runs": [(f"middle run{place % 4}", clean(run.name)[:40]) for place, run in enumerate(ctx.runs)],
+        "count": len(rows),
+        "skewed": noise and any(map(skewed, rows)),
+        "intercept": any(row.get("name") == "intercept" for row in rows),
+        "prior": bool(before),
+        "no_prior": known.why if isinstance(known, Absent) else "",
+        "scaled": scaled is not None,
+    }
 
 
 def _wider(
@@ -141,7 +88,7 @@ def _wider(
 
 
 def _range(name: str, axis: Axis) -> Value:
-    return {f"data_{name}_low": f"{axis.low:.9g}", f"data_{name}_high": f"{axis.high:.9g}"}
+    return {f"{name}-low": f"{axis.low:.9g}", f"{name}-high": f"{axis.high:.9g}"}
 
 
 def _any_reach(rows: Sequence[Value], units: Mapping[str, float]) -> bool:
@@ -160,38 +107,15 @@ def _by_name(run: Run) -> dict[str, Value]:
     return {str(row["name"]): row for row in run.rows if "name" in row}
 
 
-def comparison(ctx: Context) -> Any:
-    """Return a table of all runs, coefficient by coefficient."""
-    if not ctx.beside:
-        return None
+def _comparison(ctx: Context) -> Value:
+    """Return means and intervals of all runs, coefficient by coefficient, and the distances of the means."""
     runs = [_by_name(run) for run in ctx.runs]
-    kinds = {kind_of(run) for run in ctx.runs}
-    names = list(dict.fromkeys(name for rows in runs for name in rows))
-    if not names:
-        return absent("The runs beside this one have no coefficients to compare.")
+    names = list(dict.fromkeys(name for rows in runs for name in rows)) if ctx.beside else []
     rows = []
     for name in names[:MOST_COMPARED]:
-        cells: list[Any] = [label(name)]
-        for found in runs:
-            row = found.get(name)
-            cells.append("—" if row is None else _mean_and_interval(row))
-        rows.append([*cells, *(_distance(runs[0].get(name), other.get(name)) for other in runs[1:])])
-    header = ["coefficient", *(label(run.name, 30) for run in ctx.runs)]
-    header += [["distance to ", label(run.name, 30)] for run in ctx.beside]
-    return [
-        tag("h3", "Beside other runs"),
-        None if len(kinds) == 1 else absent("These runs are of different models: compare with care."),
-        table("Mean and 90 % interval in each run", header, rows),
-        tag(
-            "p",
-            "The distance is that of the means in units of the square root of both variances added: beyond 2 "
-            "the runs differ by more than their own uncertainty explains, if they are independent.",
-            class_="fine",
-        ),
-        absent(f"The first {MOST_COMPARED} of {len(names)} are compared.")
-        if len(names) > MOST_COMPARED
-        else None,
-    ]
+        cells = ["—" if name not in found else _mean_and_interval(found[name]) for found in runs]
+        rows.append((name, [*cells, *(_distance(runs[0].get(name), other.get(name)) for other in runs[1:])]))
+    return {"rows": rows, "count": len(names), "mixed": len({kind_of(run) for run in ctx.runs}) > 1}
 
 
 def _mean_and_interval(row: Value) -> str:
@@ -205,3 +129,104 @@ def _distance(one: Value | None, other: Value | None) -> str:
     spread = math.hypot(one.get("sd", math.nan), other.get("sd", math.nan))
     gap = abs(one.get("mean", math.nan) - other.get("mean", math.nan))
     return number(gap / spread, 2) if spread > 0 else "—"
+
+
+def _components(ctx: Context, rows: list[Value]) -> Value:
+    """Return weights of the components, and their means column by column."""
+    known = priors(ctx.run)
+    before = {} if isinstance(known, Absent) else known
+    columns: dict[str, list[Value]] = {}
+    for row in rows:
+        columns.setdefault(str(row.get("column", "")), []).append(row)
+    noise = ctx.verdict.private and any(row.get("noise_share", 0.0) > 0 for row in rows)
+    found = []
+    room = DRAWN
+    for name, own in list(columns.items())[:MOST_COLUMNS]:
+        own = [{**row, "name": f"component {clean(row.get('component', ''))[:20]}"} for row in own[:room]]
+        room -= len(own)
+        if own:
+            found.append((name, *_column(own, before.get(name), noise=noise)))
+    return {
+        "weights": _weights(ctx),
+        "columns": found,
+        "cut": room <= 0 or len(columns) > MOST_COLUMNS,
+        "prior": bool(before),
+        "no_prior": known.why if isinstance(known, Absent) else "",
+    }
+
+
+def _column(rows: list[Value], prior: Prior | None, *, noise: bool) -> tuple[Forest, Value]:
+    """Return what is drawn of one column, and the range that also holds its prior if there is one."""
+    axis = axis_of([end for row in rows for end in drawable([row.get("low", 0.0), row.get("high", 0.0)])])
+    if prior is None:
+        return Forest(rows, axis, noise=noise, first="component"), {}
+    ends = drawable([axis.low, axis.high, prior.mean - REACH * prior.sd, prior.mean + REACH * prior.sd])
+    each = {str(row["name"]): prior for row in rows}
+    return Forest(rows, axis, each, noise=noise, first="component"), _range("prior", axis_of(ends))
+
+
+def _weights(ctx: Context) -> Value | None:
+    """Return the components' weights, and how many records that is; None where they cannot be read."""
+    weights = learned(ctx.run, "weights_")
+    if weights is None or np.asarray(weights).ndim != 1:
+        return None
+    values = [float(weight) for weight in np.asarray(weights, np.float64)[:DRAWN]]
+    records = ctx.records if all(map(math.isfinite, values)) else None
+    counts = [None if records is None else f"{weight * records:,.0f}" for weight in values]
+    return {
+        "rows": [
+            (_width(weight), percent(weight), count) for weight, count in zip(values, counts, strict=True)
+        ],
+        "unit": None if records is None else unit_words(ctx.verdict.stated[0].fit.unit),
+    }
+
+
+def _width(share: float) -> str:
+    return f"{100 * min(max(share, 0.0), 1.0):.1f}%" if math.isfinite(share) else "0%"
+
+
+def _layers(ctx: Context, rows: list[Value]) -> Value:
+    """Return a network's structure, and size and uncertainty of each layer."""
+    found = learned(ctx.run, "posterior_")
+    return {
+        "structure": _structure(list(getattr(found, "widths", ()))),
+        "activation": clean(getattr(found, "activation", ""))[:40],
+        "rows": [
+            (
+                f"layer {clean(row.get('layer', ''))[:10]}",
+                [number(row.get(key, math.nan)) for key in ("weights", "size", "sd")],
+                percent(row.get("noise_share", math.nan)),
+                _width(row.get("noise_share", math.nan)),
+            )
+            for row in rows[:DRAWN]
+        ],
+        "most_units": MOST_UNITS,
+    }
+
+
+def _structure(widths: list[Any]) -> Value | None:
+    """Return a network's layers in words and as a picture; None where they cannot be read."""
+    if len(widths) < 2 or not all(isinstance(width, int) and 0 < width < 10**7 for width in widths):
+        return None
+    words = f"{widths[0]} inputs, " + "".join(f"{width} hidden units, " for width in widths[1:-1])
+    axis = Axis(-0.5, min(len(widths), 12) - 0.5)
+    marks: list[Mark] = []
+    places = [_heights(width) for width in widths[:12]]
+    for layer, (one, other) in enumerate(pairwise(places)):
+        ends = {"x1": axis.percent(layer), "x2": axis.percent(layer + 1)}
+        marks += [
+            Mark("line", {"class": "wire", "y1": f"{start:.0f}", "y2": f"{end:.0f}", **ends})
+            for start in one
+            for end in other
+        ]
+    for layer, heights in enumerate(places):
+        x = axis.percent(layer)
+        marks += [Mark("circle", {"class": "dot-run", "cx": x, "cy": f"{h:.0f}", "r": 5}) for h in heights]
+        below = {"class": "tick", "x": x, "y": 176, "text-anchor": "middle"}
+        marks.append(Mark("text", below, text=number(widths[layer])))
+    return {"words": f"{words}{widths[-1]} output", "marks": marks, "folded": max(widths) > MOST_UNITS}
+
+
+def _heights(width: int) -> list[float]:
+    drawn = min(width, MOST_UNITS)
+    return [80 + 13 * (place - (drawn - 1) / 2) for place in range(drawn)]

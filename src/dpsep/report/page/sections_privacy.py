@@ -1,175 +1,64 @@
-"""What was spent: the statement in plain words, what it means as odds, what it does not cover, its curve."""
+"""What was spent: what the statement means as odds, and the curves that follow from the same noise."""
 
 import math
-from typing import Any
 
 import numpy as np
 
 from dpsep.privacy.accounting import Schedule
 from dpsep.privacy.curve import epsilon_curve, over_releases
-from dpsep.report.page.context import Context, section
-from dpsep.report.page.figure import absent, figure, legend
+from dpsep.report.page.contents import Value
+from dpsep.report.page.context import Context
 from dpsep.report.page.files import Absent
-from dpsep.report.page.markup import Markup, label, number, percent, table, tag
-from dpsep.report.page.svg import HEIGHT, Axis, axis_of, dot, drawable, line, panel, upright
+from dpsep.report.page.svg import HEIGHT, Axis, Panel, axis_of, dot, drawable, line, upright
 from dpsep.report.page.verdict import Stated
-from dpsep.report.page.words import CLAIMS, chance_after, number_up, odds, one_in, percent_up, unit_words
+from dpsep.report.page.words import CLAIMS, chance_after, number, number_up, odds, one_in, percent, percent_up
 
-__all__ = ["curves", "spent"]
-
-_NOTHING = "This report makes no statement of privacy, so there is nothing to show here."
+__all__ = ["curve", "spent"]
 
 
-def spent(ctx: Context) -> Markup:
-    """Return the section on what was spent."""
-    if not ctx.verdict.private:
-        return section(
-            "spent",
-            "What was spent",
-            absent(_NOTHING),
-            tag("ul", [tag("li", reason) for reason in ctx.verdict.reasons]),
-            tag(
-                "p",
-                "Numbers on this page may give away single records. Do not pass it on as if it were private.",
-            ),
-        )
-    stated = ctx.verdict.stated
-    return section(
-        "spent",
-        "What was spent",
-        [_statement(one, many=len(stated) > 1) for one in stated],
-        _odds(ctx),
-        _not_covered(ctx),
-    )
-
-
-def _statement(one: Stated, *, many: bool) -> Markup:
-    text = one.fit.sentence()
-    if one.metrics is not None:
-        total = one.total
-        text += (
-            f" Its metrics cost ({number_up(one.metrics.epsilon)}, {number_up(one.metrics.delta)}) more; "
-            f"both together count as ({number_up(total.epsilon)}, {number_up(total.delta)}), the sum."
-        )
-    return tag(
-        "blockquote",
-        tag("p", tag("strong", "Run ", label(one.run.name), ". "), text) if many else tag("p", text),
-    )
-
-
-def _odds(ctx: Context) -> Any:
-    total, first = ctx.verdict.total, ctx.verdict.stated[0]
+def spent(ctx: Context) -> Value:
+    """Return what the statement means as odds, and on what conditions."""
+    total = ctx.verdict.total
     if total is None:
-        return absent(
-            "The runs protect different units, or compare different tables, so that no one number says what "
-            "all of them tell."
-        )
-    unit = unit_words(first.fit.unit)
-    claims = odds(total.epsilon, total.delta, first.fit.relation, first.fit.unit)
-    rows: list[list[Any]] = [
+        return {}
+    fit = ctx.verdict.stated[0].fit
+    claims = odds(total.epsilon, total.delta, fit.relation, fit.unit)
+    rows = [
         ["odds grow by at most", *(f"×{number_up(math.exp(min(one.exponent, 700.0)), 3)}" for one in claims)]
     ]
     for before in CLAIMS:
         after = [percent_up(chance_after(before, one.exponent)) for one in claims]
         rows.append([f"held {percent(before)} likely before: then at most", *after])
     rows.append(["no promise in", *(one_in(one.beyond) for one in claims)])
-    return [
-        tag("h3", f"What a reader can learn about one {unit}"),
-        tag("p", _promise(ctx, unit)),
-        table(
-            "The most that this result can do to a chance",
-            ["claim", *(one.claim for one in claims)],
-            rows,
-            class_="data odds",
-        ),
-        tag(
-            "p",
-            "How it is computed: odds are chance / (1 − chance); the result multiplies them by at most the "
-            "factor in the table, e",
-            tag("sup", "ε"),
-            " for tables that the guarantee compares directly, e",
-            tag("sup", "2ε"),
-            f" for two values of a {unit} that are each compared with a blank. The last row is what δ "
-            "leaves open: the run behaves like one that always keeps the bound, but for a chance of at most "
-            "that much, in which nothing is promised. What is learned about people in general, such as that "
-            "smoking harms, is the purpose of a study, holds whether or not a person takes part, and is not "
-            "counted.",
-            class_="fine",
-        ),
-    ]
+    return {"header": ["claim", *(one.claim for one in claims)], "odds": rows, "conditions": _conditions(ctx)}
 
 
-def _promise(ctx: Context, unit: str) -> str:
-    """What the table of odds says, and on what conditions where there are any."""
-    words = (
-        f"Suppose someone knows every other {unit} and holds a claim about one {unit} to be true with some "
-        "chance. Seeing this result can move that chance no further than the table says, whatever the reader "
-        "knows and however clever the attack"
-    )
-    conditions = []
+def _conditions(ctx: Context) -> list[str]:
+    """On what conditions the odds hold."""
+    found = []
     if not ctx.verdict.secure:
-        conditions.append("the reader has no way to the noise, which was seeded or made by the fast path")
-    if any(one.fit.leaks or _looked(one) for one in ctx.verdict.stated):
-        conditions.append("nothing is learned from what stands outside the guarantee, listed below")
+        found.append("the reader has no way to the noise, which was seeded or made by the fast path")
+    if any(one.fit.leaks or one.looked for one in ctx.verdict.stated):
+        found.append("nothing is learned from what stands outside the guarantee, listed below")
     if any(one.fit.federation is not None for one in ctx.verdict.stated):
-        conditions.append("the reader is one whom the guarantee of the federation is for, as said below")
-    if not conditions:
-        return f"{words}."
-    return f"{words}, but only if {'; and if '.join(conditions)}."
+        found.append("the reader is one whom the guarantee of the federation is for, as said below")
+    return found
 
 
-def _looked(one: Stated) -> bool:
-    return not isinstance(one.run.schema, Absent) and one.run.schema.looked
+def curve(ctx: Context) -> Value:
+    """Return epsilon against delta, and over the releases, of the page's own fit."""
+    first = ctx.verdict.stated[0] if ctx.verdict.stated else None
+    if first is None or isinstance(first.schedule, Absent):
+        return {"first": first}
+    return {
+        "first": first,
+        "stated": _pair(first.fit.epsilon, first.fit.delta),
+        "deltas": _against_delta(first, first.schedule),
+        "releases": _over_releases(first, first.schedule),
+    }
 
 
-def _not_covered(ctx: Context) -> list[Any]:
-    items: list[Any] = []
-    unit = unit_words(ctx.verdict.stated[0].fit.unit)
-    several = ", such as a person with several records" if unit == "record" else ""
-    for one in ctx.verdict.stated:
-        whose = ["Run ", label(one.run.name), ". "] if ctx.beside else None
-        items += [[whose, "Outside the guarantee: ", label(leak, 600)] for leak in one.fit.leaks[:50]]
-        if _looked(one) and not one.fit.leaks:
-            items.append([whose, "Outside the guarantee: declarations that were read off the data."])
-        if not one.fit.secure:
-            items.append(
-                [
-                    whose,
-                    tag("strong", "NOT FOR RELEASE. "),
-                    "The noise was seeded or made by the fast floating-point path.",
-                ]
-            )
-        if one.fit.federation is not None:
-            items.append([whose, "Federation: ", label(one.fit.federation["text"], 1500)])
-    items += [
-        "Other results from the same records, a schema that was found privately among them: they add up. A "
-        "ledger counts them; this page counts what it shows.",
-        f"Anything about more than one {unit} at a time{several}: for ten together ε counts ten times, and δ "
-        "more than that.",
-        "The table itself, backups of it and whoever can read it.",
-        "Whoever can change the run's folder: its manifest shows accidents, and is no signature.",
-    ]
-    return [tag("h3", "What is not covered"), tag("ul", [tag("li", item) for item in items])]
-
-
-def curves(ctx: Context) -> Markup:
-    """Return the section of the privacy curves."""
-    title = "How the privacy loss adds up"
-    if not ctx.verdict.private:
-        return section("curve", title, absent(_NOTHING))
-    first = ctx.verdict.stated[0]
-    schedule = first.schedule
-    if isinstance(schedule, Absent):
-        return section(
-            "curve",
-            title,
-            absent(schedule.why, "" if first.fit.federation else "A fit by this version stores it."),
-        )
-    whose = tag("p", "Of the fit of run ", label(first.run.name), " alone.") if ctx.beside else None
-    return section("curve", title, whose, _against_delta(first, schedule), _over_releases(first, schedule))
-
-
-def _against_delta(one: Stated, schedule: Schedule) -> Markup:
+def _against_delta(one: Stated, schedule: Schedule) -> Panel:
     stated = math.log10(one.fit.delta)
     powers = np.linspace(min(-10.0, math.floor(stated)), max(-2.0, math.ceil(stated)), 33)
     powers = np.unique(np.append(powers, stated))
@@ -194,21 +83,10 @@ def _against_delta(one: Stated, schedule: Schedule) -> Markup:
             r=5,
         ),
     ]
-    words = f"Epsilon falls as delta grows; as stated it is {_pair(one.fit.epsilon, one.fit.delta)}."
-    return figure(
-        "fig-delta",
-        "Epsilon against delta",
-        "One run keeps many promises at once: a smaller chance δ of no promise at the price of a larger ε. "
-        "The stated pair is one point of this curve; the rest follows from the same noise.",
-        panel(x, y, marks, words=words),
-        table("Epsilon at each delta", ["δ", "ε"], [[number_up(d, 3), number_up(e)] for d, e in pairs]),
-        axis=x,
-        axis_words="δ (logarithmic) · ε upward",
-        keys=legend(("curve", "the fit"), ("dot-stated", "as stated")),
-    )
+    return Panel(x, y, marks, [[number_up(d, 3), number_up(e)] for d, e in pairs])
 
 
-def _over_releases(one: Stated, schedule: Schedule) -> Markup:
+def _over_releases(one: Stated, schedule: Schedule) -> Panel:
     pairs = [(float(done), float(spent)) for done, spent in over_releases(schedule, one.fit.delta)]
     pairs = [pair for pair in pairs if drawable(pair) == list(pair)]
     x, y = axis_of([0.0, *(done for done, _ in pairs)], room=0.02), axis_of([e for _, e in pairs], zero=True)
@@ -226,22 +104,7 @@ def _over_releases(one: Stated, schedule: Schedule) -> Markup:
             for done, spent in pairs
         ),
     ]
-    words = (
-        f"Epsilon after each release, rising to {number_up(one.fit.epsilon)} after {number(pairs[-1][0])}."
-    )
-    return figure(
-        "fig-releases",
-        "Epsilon over the releases",
-        f"What a reader of the first releases alone would learn, at δ = {number_up(one.fit.delta)}. It grows "
-        "more and more slowly: a later release costs less than an earlier one with the same noise. The whole "
-        "was charged before the first one; a run that stops early has still spent all of it.",
-        panel(x, y, marks, words=words),
-        table(
-            "Epsilon after so many releases", ["releases", "ε"], [[number(d), number_up(e)] for d, e in pairs]
-        ),
-        axis=x,
-        axis_words="releases · ε upward",
-    )
+    return Panel(x, y, marks, [[number(done), number_up(spent)] for done, spent in pairs])
 
 
 def _pair(epsilon: float, delta: float) -> str:

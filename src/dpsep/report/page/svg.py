@@ -1,17 +1,29 @@
-"""Pictures without a library: axes, ticks and marks as SVG that is as wide as its place.
+"""Pictures without a library: axes, ticks and marks of an SVG that is as wide as its place.
 
 Horizontal places are percent of the width, vertical ones pixels, so that text and dots keep their size on any
 screen. Lines are drawn in a box of 1000 by 1000 that is stretched, with strokes that are not. A mark that
-zooms carries ``data-v``, its horizontal value on the axis; the page's script places it anew.
+zooms carries ``data-v``, its horizontal value on the axis; the page's script places it anew. What is made
+here are values: ``templates/figures.html`` writes them.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from dpsep.report.page.markup import Markup, number, tag
+from dpsep.report.page.words import number
 
-__all__ = ["Axis", "axis_of", "bar", "dot", "line", "log_axis", "panel", "segment", "upright"]
+__all__ = [
+    "Axis",
+    "Mark",
+    "Panel",
+    "axis_of",
+    "bar",
+    "dot",
+    "line",
+    "log_axis",
+    "segment",
+    "upright",
+]
 
 HUGE = 1e300
 """Numbers beyond are not drawn: differences of them overflow."""
@@ -68,6 +80,29 @@ class Axis(NamedTuple):
         return "0" if text in ("-0", "") else text.replace("-", "−")
 
 
+class Mark(NamedTuple):
+    """An element of a picture: its attributes, the text shown at it, and what it holds.
+
+    Names of elements and attributes are written here, never taken from a folder; values and texts may be.
+    """
+
+    element: str
+    attributes: Mapping[str, Any]
+    tip: str | None = None
+    text: str = ""
+    inside: Sequence["Mark"] = ()
+
+
+class Panel(NamedTuple):
+    """Two axes, the marks on them, drawn in their order, and rows of the numbers behind them."""
+
+    x: Axis
+    y: Axis
+    marks: Sequence[Mark]
+    rows: Sequence[Sequence[Any]] = ()
+    height: int = HEIGHT
+
+
 def axis_of(values: Iterable[float], *, zero: bool = False, room: float = 0.05) -> Axis:
     """Return an axis that holds all finite values, with a little room.
 
@@ -101,140 +136,72 @@ def drawable(values: Iterable[Any]) -> list[float]:
     return [float(value) for value in values if isinstance(value, int | float) and abs(value) < HUGE]
 
 
-def segment(axis: Axis, low: float, high: float, y: float, class_: str) -> Markup:
+def segment(axis: Axis, low: float, high: float, y: float, class_: str) -> Mark:
     """Return a bar from one value to another at a height in pixels."""
-    return tag(
-        "line",
-        class_=class_,
-        x1=axis.percent(low),
-        x2=axis.percent(high),
-        y1=y,
-        y2=y,
-        data_v=_values(axis, low, high),
-    )
+    ends = {"x1": axis.percent(low), "x2": axis.percent(high), "y1": y, "y2": y}
+    return Mark("line", {"class": class_, **ends, "data-v": _values(axis, low, high)})
 
 
-def upright(axis: Axis, value: float, height: float, class_: str, tip: Any = None) -> Markup:
+def upright(axis: Axis, value: float, height: float, class_: str) -> Mark:
     """Return a vertical line over a panel's height."""
     x = axis.percent(value)
-    return tag("line", *_tip(tip), class_=class_, x1=x, x2=x, y1=0, y2=height, data_v=_values(axis, value))
+    ends = {"x1": x, "x2": x, "y1": 0, "y2": height}
+    return Mark("line", {"class": class_, **ends, "data-v": _values(axis, value)})
 
 
 def dot(
-    axis: Axis, value: float, y: float, class_: str, tip: Any = None, r: float = 4, scaled: str | None = None
-) -> Markup:
+    axis: Axis,
+    value: float,
+    y: float,
+    class_: str,
+    tip: str | None = None,
+    r: float = 4,
+    scaled: str | None = None,
+) -> Mark:
     """Return a dot, with a text that is shown at it, and another one for scaled effects."""
-    return tag(
-        "circle",
-        *_tip(tip),
-        class_=class_,
-        cx=axis.percent(value),
-        cy=f"{y:.1f}",
-        r=r,
-        data_v=_values(axis, value),
-        data_scaled_tip=scaled,
+    place = {"cx": axis.percent(value), "cy": f"{y:.1f}", "r": r}
+    return Mark(
+        "circle", {"class": class_, **place, "data-v": _values(axis, value), "data-scaled-tip": scaled}, tip
     )
 
 
-def bar(axis: Axis, low: float, high: float, top: float, bottom: float, class_: str, tip: Any) -> Markup:
+def bar(axis: Axis, low: float, high: float, top: float, bottom: float, class_: str, tip: str) -> Mark:
     """Return a column of a histogram, between two values and two heights in pixels."""
     left, right = axis.share(low), axis.share(high)
-    return tag(
-        "rect",
-        *_tip(tip),
-        class_=class_,
-        x=f"{100 * left:.2f}%",
-        width=f"{100 * max(right - left, 0):.2f}%",
-        y=f"{top:.1f}",
-        height=f"{max(bottom - top, 0):.1f}",
-        data_v=_values(axis, low, high),
-    )
+    box = {
+        "x": f"{100 * left:.2f}%",
+        "width": f"{100 * max(right - left, 0):.2f}%",
+        "y": f"{top:.1f}",
+        "height": f"{max(bottom - top, 0):.1f}",
+    }
+    return Mark("rect", {"class": class_, **box, "data-v": _values(axis, low, high)}, tip)
 
 
-def line(
-    x: Axis, y: Axis, points: Points, class_: str, height: int = HEIGHT, *, steps: bool = False
-) -> Markup:
+def line(x: Axis, y: Axis, points: Points, class_: str, height: int = HEIGHT) -> Mark:
     """Return a line through points, in a box that is stretched."""
-    drawn = [(px, py) for px, py in points if drawable([px, py]) == [px, py]]
-    places = [(1000 * x.share(px), 1000 * (1 - y.share(py))) for px, py in drawn]
-    if steps:
-        places = [
-            place
-            for i, (px, py) in enumerate(places)
-            for place in (([(px, places[i - 1][1])] if i else []) + [(px, py)])
-        ]
-    text = " ".join(f"{px:.1f},{py:.1f}" for px, py in places)
-    return _box(tag("polyline", class_=class_, points=text), height)
+    return _stretched("polyline", x, y, points, class_, height)
 
 
-def band(x: Axis, y: Axis, lower: Points, upper: Points, class_: str, height: int = HEIGHT) -> Markup:
+def band(x: Axis, y: Axis, lower: Points, upper: Points, class_: str, height: int = HEIGHT) -> Mark:
     """Return the area between two lines."""
-    both = [*lower, *reversed(upper)]
-    drawn = [(px, py) for px, py in both if drawable([px, py]) == [px, py]]
+    return _stretched("polygon", x, y, [*lower, *reversed(upper)], class_, height)
+
+
+def _stretched(element: str, x: Axis, y: Axis, points: Points, class_: str, height: int) -> Mark:
+    drawn = [(px, py) for px, py in points if drawable([px, py]) == [px, py]]
     text = " ".join(f"{1000 * x.share(px):.1f},{1000 * (1 - y.share(py)):.1f}" for px, py in drawn)
-    return _box(tag("polygon", class_=class_, points=text), height)
-
-
-def panel(x: Axis, y: Axis, marks: Sequence[Markup], *, words: str, height: int = HEIGHT) -> Markup:
-    """Return axes with marks on them.
-
-    Parameters
-    ----------
-    x, y
-        The axes.
-    marks
-        Drawn inside, in this order.
-    words
-        What the picture shows, for those who do not see it.
-    """
-    heights = [(value, height * (1 - y.share(value))) for value in y.ticks(4)]
-    rules = [tag("line", class_="grid", x1="0%", x2="100%", y1=f"{h:.1f}", y2=f"{h:.1f}") for _, h in heights]
-    numbers = [tag("text", y.words(v), class_="tick", x="100%", y=f"{h + 4:.1f}") for v, h in heights]
-    side = tag("svg", numbers, class_="side", width=52, height=height + 26, aria_hidden="true")
-    inside = tag("svg", marks, class_="inside", width="100%", height=height)
-    area = tag(
-        "svg",
-        rules,
-        ticks(x, height),
-        inside,
-        class_="area",
-        height=height + 26,
-        role="img",
-        aria_label=words,
-    )
-    return tag("div", side, area, class_="panel")
-
-
-def ticks(x: Axis, height: float, *, lines: bool = True) -> Markup:
-    """Return the numbers below a panel and the thin lines above them."""
-    marks = []
-    for value in x.ticks():
-        place, share = x.percent(value), x.share(value)
-        side = "end" if share > 0.97 else "middle"
-        if lines:
-            marks.append(tag("line", class_="grid", x1=place, x2=place, y1=0, y2=height))
-        marks.append(tag("text", x.words(value), class_="tick", x=place, y=height + 18, text_anchor=side))
-    return tag("g", marks, class_="ticks", data_height=height, data_lines=int(lines))
-
-
-def _box(inside: Markup, height: int) -> Markup:
-    return tag(
-        "svg",
-        inside,
-        class_="stretch",
-        viewBox="0 0 1000 1000",
-        preserveAspectRatio="none",
-        width="100%",
-        height=height,
-    )
+    box = {
+        "class": "stretch",
+        "viewBox": "0 0 1000 1000",
+        "preserveAspectRatio": "none",
+        "width": "100%",
+        "height": height,
+    }
+    return Mark("svg", box, inside=[Mark(element, {"class": class_, "points": text})])
 
 
 def _values(axis: Axis, *values: float) -> str:
     return " ".join(f"{axis.at(value):.7g}" for value in values)
-
-
-def _tip(tip: Any) -> list[Markup]:
-    return [] if tip is None else [tag("title", tip)]
 
 
 def _nice(step: float) -> float:

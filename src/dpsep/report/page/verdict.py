@@ -25,8 +25,7 @@ from dpsep.report.page.claims import (
 )
 from dpsep.report.page.contents import Run, Value
 from dpsep.report.page.files import Absent
-from dpsep.report.page.markup import clean, number
-from dpsep.report.page.words import number_up
+from dpsep.report.page.words import clean, number, number_up
 
 __all__ = ["Charge", "Stated", "Verdict", "judge"]
 
@@ -58,6 +57,11 @@ class Stated(NamedTuple):
         """Of groups the column that makes them, where a schema says so."""
         schema = self.run.schema
         return None if self.fit.unit == "record" or isinstance(schema, Absent) else schema.unit
+
+    @property
+    def looked(self) -> bool:
+        """Whether declarations of columns were read off the data."""
+        return not isinstance(self.run.schema, Absent) and self.run.schema.looked
 
 
 class Verdict(NamedTuple):
@@ -168,8 +172,8 @@ def _cautions(stated: list[Stated], total: Charge | None) -> list[str]:
 
 def _of_one(one: Stated) -> list[str]:
     found = []
-    looked = not isinstance(one.run.schema, Absent) and one.run.schema.looked
-    if looked and not any("drafted by looking" in leak for leak in one.fit.leaks):  # else it is counted there
+    counted = any("drafted by looking" in leak for leak in one.fit.leaks)
+    if one.looked and not counted:
         found.append("Declarations of columns were read off the data, which no guarantee covers.")
     mode = None if one.fit.federation is None else one.fit.federation["mode"]
     against = alone(one.fit)

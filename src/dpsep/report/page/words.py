@@ -1,4 +1,8 @@
-r"""Sentences for readers without statistics: what epsilon means as odds, what is covered and what is not.
+r"""Names, numbers and odds as a reader without statistics is shown them.
+
+*Names.* Characters that a browser would obey instead of show (controls, marks that turn the direction of
+text, halves of characters) are replaced, and text stands on one line, so that no name makes a line of its
+own.
 
 *Odds.* Let the reader know all other records, and let him hold a claim about one of them to be true with
 chance p before he sees the result. Pure epsilon-DP bounds the ratio of the result's likelihoods under two
@@ -19,26 +23,33 @@ over two hops delta is (1 + e^epsilon) delta.
 """
 
 import math
-from typing import NamedTuple
+import re
+from typing import Any, NamedTuple
 
 from dpsep.privacy.shown import ROUNDINGS, rounded
-from dpsep.report.page.markup import clean, number
 
 __all__ = [
     "CLAIMS",
     "Odds",
     "chance_after",
+    "clean",
+    "number",
     "number_down",
     "number_up",
     "odds",
     "one_in",
+    "percent",
     "percent_up",
     "relation_words",
+    "shortened",
     "unit_words",
 ]
 
 CLAIMS = (0.01, 0.1, 0.5)
 """Chances before that are shown."""
+_OBEYED = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufdd0-\ufdef\ufeff\ufffe\uffff]"
+)
 
 
 class Odds(NamedTuple):
@@ -57,6 +68,71 @@ class Odds(NamedTuple):
     claim: str
     exponent: float
     beyond: float
+
+
+def clean(text: Any) -> str:
+    """Return text on one line, with the characters replaced that a browser would obey.
+
+    Examples
+    --------
+    >>> clean("a\\u202eb"), clean("a\\n\\tb")
+    ('a\ufffdb', 'a  b')
+    """
+    text = str(text)
+    if text.isprintable():  # most are, and this is the fastest to ask
+        return text
+    return _OBEYED.sub("\ufffd", text).replace("\n", " ").replace("\t", " ")
+
+
+def shortened(name: Any, longest: int = 60) -> str:
+    """Return a name of a folder, cleaned, and cut off where it is long.
+
+    Examples
+    --------
+    >>> shortened("age"), shortened("x" * 99, 5)
+    ('age', 'xxxx…')
+    """
+    text = clean(name)
+    return text if len(text) <= longest else text[: longest - 1] + "…"
+
+
+def number(value: Any, digits: int = 4) -> str:
+    """Return a number as it is read: a true minus, no needless zeros, words where it is none.
+
+    Examples
+    --------
+    >>> number(-0.05312), number(12345678.0), number(float("nan")), number(1e-7), number(20190)
+    ('−0.05312', '1.235e7', 'not a number', '1e−7', '20190')
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return "not a number"
+    try:
+        value = float(value)
+    except OverflowError:
+        return "too large"
+    if math.isnan(value):
+        return "not a number"
+    if math.isinf(value):
+        return "∞" if value > 0 else "−∞"
+    text = f"{int(value)}" if value.is_integer() and abs(value) < 1e6 else f"{value:.{digits}g}"
+    mantissa, _, exponent = text.partition("e")
+    if exponent:
+        text = f"{mantissa}e{int(exponent)}"
+    return text.replace("-", "−")
+
+
+def percent(value: Any) -> str:
+    """Return a share in percent.
+
+    Examples
+    --------
+    >>> percent(0.613), percent(0.0012), percent(None)
+    ('61 %', '0.12 %', 'not a number')
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return "not a number"
+    shown = f"{100 * value:.0f}" if abs(value) >= 0.0995 or value == 0 else f"{100 * value:.2g}"
+    return f"{shown} %".replace("-", "−")
 
 
 def chance_after(before: float, exponent: float) -> float:
