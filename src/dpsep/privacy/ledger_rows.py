@@ -8,12 +8,16 @@ the head's hash stands for every row before it, two lists of rows that suit one 
 
 import hashlib
 import json
+import os
+import threading
 from collections.abc import Callable, Sequence
 from numbers import Integral, Real
 from typing import Any, NamedTuple, Protocol
 
 GENESIS = "0" * 64
 EVENT_LIMIT = 65536
+CHARGES = ("charge", "extra-step")
+"""Kinds of the rows that spend."""
 
 
 class LedgerError(RuntimeError):
@@ -140,11 +144,35 @@ def check_chain(place: object, entries: Sequence[Entry], heads: Sequence[tuple[i
         )
 
 
+def fork_lock() -> threading.Lock:
+    """Return a lock that nobody holds while this process forks, so that a child never has it for good."""
+    lock = threading.Lock()
+    if hasattr(os, "register_at_fork"):  # absent where processes cannot fork
+        os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
+    return lock
+
+
 def damaged(place: object, what: str) -> LedgerDamaged:
     """Return the error of a ledger that must not be used any more."""
     return LedgerDamaged(
         f"the ledger {place} is damaged: {what}. It will not be used, since what was spent is no longer "
         "certain; restore it from a copy that holds every charge"
+    )
+
+
+def other_format(place: object, found: object, known: int) -> LedgerForeign:
+    """Return the error of a ledger in a format that is not the known one."""
+    return LedgerForeign(
+        f"the ledger {place} has format {found} and this version of dpsep reads format {known}: use the "
+        "version that made it"
+    )
+
+
+def locked(place: object, timeout: float, done: str) -> LedgerLocked:
+    """Return the error of a ledger that others kept for longer than the timeout; `done` says what is sure."""
+    return LedgerLocked(
+        f"the ledger {place} stayed locked by another process for {timeout:g} s; {done}. Wait until it is "
+        "done, or give a longer timeout"
     )
 
 

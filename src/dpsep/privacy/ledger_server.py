@@ -29,10 +29,8 @@ begun while the process forks.
 import contextlib
 import hashlib
 import math
-import os
 import random
 import secrets
-import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -46,12 +44,14 @@ from dpsep.privacy.ledger_rows import (
     Entry,
     LedgerError,
     LedgerForeign,
-    LedgerLocked,
     LedgerUnwritable,
     check_chain,
     damaged,
+    fork_lock,
+    locked,
     missing,
     next_entry,
+    other_format,
 )
 
 if TYPE_CHECKING:
@@ -73,19 +73,15 @@ _DURABILITY = """
 SELECT current_setting('fsync'), current_setting('full_page_writes'), current_setting('synchronous_commit')
 """
 
-# No connection is begun while this process forks: libraries hold locks of their own meanwhile.
-_connecting = threading.Lock()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=_connecting.acquire, after_in_parent=_connecting.release, after_in_child=_connecting.release
-    )
+_connecting = fork_lock()
+"""No connection is begun while this process forks: libraries hold locks of their own meanwhile."""
 
 Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
 class ServerStore:
-    """The rows of a ledger on a server; see `dpsep.privacy.ledger_rows.Store`, and `open_store`."""
+    """The rows of a ledger on a server; see `dpsep.privacy.ledger_rows.Store`."""
 
     place: str
     name: str
@@ -229,10 +225,7 @@ class ServerStore:
                 "another ledger"
             )
         if mark != f"{tables.MARK}{tables.FORMAT}":
-            raise LedgerForeign(
-                f"the ledger {self.place} has format {mark.removeprefix(tables.MARK)} and this version of "
-                f"dpsep reads format {tables.FORMAT}: use the version that made it"
-            )
+            raise other_format(self.place, mark.removeprefix(tables.MARK), tables.FORMAT)
         found = _ask(connection, tables.LOOK, schema=self.schema).scalars()
         if sorted(found) != sorted(tables.expected(self.schema)):
             raise damaged(self.place, "its tables or the triggers that protect them were changed")
@@ -264,10 +257,7 @@ class ServerStore:
             "again, and read no records"
         )
         if state == "55P03":
-            return LedgerLocked(
-                f"the ledger {self.place} stayed locked by another process for {timeout:g} s; {done}. Wait "
-                "until it is done, or give a longer timeout"
-            )
+            return locked(self.place, timeout, done)
         if state == "42501":
             return LedgerUnwritable(
                 f"this role may not do that to the ledger {self.place} (PostgreSQL says '{said}'); {done}. "
@@ -285,11 +275,6 @@ class ServerStore:
                 "or give a longer timeout"
             )
         return LedgerError(f"the ledger {self.place} cannot be used: PostgreSQL says '{said}'; {done}")
-
-
-def open_store(text: str) -> ServerStore:
-    """Return the store that a URL names; nothing is contacted yet."""
-    return ServerStore(*link.read_url(text))
 
 
 def _ask(connection: "Connection", statement: str, **values: Any) -> Any:
