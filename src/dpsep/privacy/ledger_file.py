@@ -166,9 +166,8 @@ def _durably(path: Path, committed: Callable[[], bool]) -> Iterator[None]:
 
 def read_entries(connection: sqlite3.Connection, path: Path) -> list[Entry]:
     """Read every row and check the whole chain against the count and the last hash kept beside it."""
-    entries = [Entry(*row) for row in connection.execute("SELECT * FROM entries ORDER BY number")]
-    check_chain(path, entries, connection.execute("SELECT count, hash FROM head").fetchall())
-    return entries
+    rows = connection.execute("SELECT * FROM entries ORDER BY number").fetchall()
+    return check_chain(path, rows, connection.execute("SELECT count, hash FROM head").fetchall())
 
 
 def append(connection: sqlite3.Connection, entries: list[Entry], **content: Any) -> Entry:

@@ -129,8 +129,9 @@ def next_entry(entries: Sequence[Entry], time: str, **content: Any) -> Entry:
     return entry._replace(hash=entry_hash(entry))
 
 
-def check_chain(place: object, entries: Sequence[Entry], heads: Sequence[tuple[int, str]]) -> None:
-    """Check every row and the whole chain against the count and the last hash kept beside it."""
+def check_chain(place: object, rows: Sequence[Sequence[Any]], heads: Sequence[Sequence[Any]]) -> list[Entry]:
+    """Return the rows once each, and the whole chain against the head kept beside it, has been checked."""
+    entries = [Entry(*row) for row in rows]
     previous = GENESIS
     for position, entry in enumerate(entries, start=1):
         if not _is_text(entry):
@@ -138,10 +139,12 @@ def check_chain(place: object, entries: Sequence[Entry], heads: Sequence[tuple[i
         if entry.number != position or entry.previous != previous or entry.hash != entry_hash(entry):
             raise damaged(place, f"row {position} does not match its hash or its place")
         previous = entry.hash
-    if list(heads) != [(len(entries), previous)] or not entries or entries[0].kind != "create":
+    head = (len(entries), previous)
+    if [tuple(one) for one in heads] != [head] or not entries or entries[0].kind != "create":
         raise damaged(
             place, f"it has {len(entries)} rows, which is not what its head says: rows are missing or added"
         )
+    return entries
 
 
 def fork_lock() -> threading.Lock:

@@ -230,12 +230,9 @@ class ServerStore:
         if sorted(found) != sorted(tables.expected(self.schema)):
             raise damaged(self.place, "its tables or the triggers that protect them were changed")
         schema = tables.quoted(self.schema)
-        heads = [tuple(row) for row in _ask(connection, f"SELECT count, hash FROM {schema}.head")]
-        names = ", ".join(Entry._fields)
-        rows = _ask(connection, f"SELECT {names} FROM {schema}.entries ORDER BY number")
-        entries = [Entry(*row) for row in rows]
-        check_chain(self.place, entries, heads)
-        return entries
+        heads = _ask(connection, f"SELECT count, hash FROM {schema}.head").all()
+        rows = _ask(connection, f"SELECT {', '.join(Entry._fields)} FROM {schema}.entries ORDER BY number")
+        return check_chain(self.place, rows.all(), heads)
 
     def _find(self, connection: "Connection", token: str) -> int | None:
         statement = f"SELECT number FROM {tables.quoted(self.schema)}.entries WHERE token = :token"
