@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from dpsep.privacy import ledger_server
+from dpsep.privacy import ledger_rows, ledger_server
 from dpsep.privacy.ledger import (
     Ledger,
     LedgerDamaged,
@@ -373,7 +373,7 @@ def test_somebody_elses_same_row_is_not_taken_for_ones_own(
         def now(cls, tz: Any = None) -> Any:
             return cls(2026, 1, 1, tzinfo=tz)
 
-    monkeypatch.setattr(ledger_server, "datetime", Still)  # the two rows are the same to the last character
+    monkeypatch.setattr(ledger_rows, "datetime", Still)  # the two rows are the same to the last character
     other = Ledger(server.url(filled.path.rpartition("=")[2]))
     receipts = []
     lost = LostAnswers(monkeypatch, ["undone"])

@@ -14,6 +14,13 @@ two more files beside the ledger.
 
 Each operation opens a connection of its own, under one lock that also holds off `fork`: SQLite's locks must
 not cross a fork.
+
+Why `sqlite3` and not SQLAlchemy Core, which was tried for both places of a ledger and kept every law here: of
+a file only five statements on rows become expressions. Pragmas, BEGIN IMMEDIATE, the triggers and the text of
+the schema, which a file is compared with, stay as they are, and the two places grow from 526 to 555 lines of
+code. Each process that opens a ledger would load 180 modules more: 0.17 s and 18 MB, and `dpsep ledger show`
+takes 0.58 s of processor time in place of 0.32. A charge takes 1.2 ms in place of 0.8, syncs aside, and
+everybody would need SQLAlchemy.
 """
 
 import contextlib
@@ -22,7 +29,6 @@ import secrets
 import sqlite3
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -172,8 +178,7 @@ def read_entries(connection: sqlite3.Connection, path: Path) -> list[Entry]:
 
 def append(connection: sqlite3.Connection, entries: list[Entry], **content: Any) -> Entry:
     """Add one row after `entries`, inside the caller's transaction."""
-    # The time is for people: order comes from the numbers and the chain, so a clock that jumps harms nothing.
-    entry = next_entry(entries, datetime.now(UTC).isoformat(timespec="seconds"), **content)
+    entry = next_entry(entries, **content)
     connection.execute(f"INSERT INTO entries VALUES ({', '.join('?' * len(entry))})", entry)
     connection.execute("UPDATE head SET count = ?, hash = ?", (entry.number, entry.hash))
     return entry

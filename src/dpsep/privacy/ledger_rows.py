@@ -11,6 +11,7 @@ import json
 import os
 import threading
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from numbers import Integral, Real
 from typing import Any, NamedTuple, Protocol
 
@@ -122,8 +123,10 @@ def entry_hash(entry: Entry) -> str:
     return hashlib.sha256(canonical_json(content).encode()).hexdigest()
 
 
-def next_entry(entries: Sequence[Entry], time: str, **content: Any) -> Entry:
+def next_entry(entries: Sequence[Entry], **content: Any) -> Entry:
     """Return the row that follows others, with its place in the chain."""
+    # The time is for people: order comes from the numbers and the chain, so a clock that jumps harms nothing.
+    time = datetime.now(UTC).isoformat(timespec="seconds")
     previous = entries[-1].hash if entries else GENESIS
     entry = Entry(number=len(entries) + 1, time=time, previous=previous, hash="", **content)
     return entry._replace(hash=entry_hash(entry))

@@ -24,6 +24,10 @@ proof is in docs/proofs/index.md.
 
 Each operation has a connection of its own and leaves none open, so that forks share nothing. No connection is
 begun while the process forks.
+
+SQLAlchemy connects, carries statements and sorts errors. The statements are text, for most of them are the
+catalogue's and the triggers'; `ledger_file` has what its expressions cost. Its own INSERT also says that -1
+rows were written, unless it is asked to count them, and `_insert` relies on that count.
 """
 
 import contextlib
@@ -34,7 +38,6 @@ import secrets
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dpsep.privacy import ledger_connection as link
@@ -109,7 +112,7 @@ class ServerStore:
                 if self._mark(connection) is None:
                     for statement in tables.making(self.schema):
                         connection.exec_driver_sql(statement)
-                    self._insert(connection, next_entry([], _now(), **content), secrets.token_hex(16))
+                    self._insert(connection, next_entry([], **content), secrets.token_hex(16))
                     connection.commit()
 
         self._patiently(make, timeout)
@@ -137,7 +140,7 @@ class ServerStore:
                     if found is not None:
                         return entries[found - 1]
                     unanswered = False  # under the lock: that transaction is over, and left nothing
-                entry = next_entry(entries, _now(), **decide(entries))
+                entry = next_entry(entries, **decide(entries))
                 self._insert(connection, entry, token)
                 unanswered = True
                 try:
@@ -278,7 +281,3 @@ def _ask(connection: "Connection", statement: str, **values: Any) -> Any:
     from sqlalchemy import text
 
     return connection.execute(text(statement), values)
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
