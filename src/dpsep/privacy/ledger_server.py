@@ -97,70 +97,64 @@ class ServerStore:
 
     def exists(self, timeout: float) -> bool:
         """Say whether the schema is there, whatever it holds."""
-
-        def look(until: float) -> bool:
-            with self._transaction(until) as connection:
-                return self._mark(connection) is not None
-
-        return self._patiently(look, timeout)
+        return self._patiently(self._mark, timeout) is not None
 
     def create(self, timeout: float, **content: Any) -> None:
         """Make the schema with its first row, in one transaction; of several creators one wins."""
 
-        def make(until: float) -> None:
-            with self._transaction(until, write=True) as connection:
-                if self._mark(connection) is None:
-                    for statement in tables.making(self.schema):
-                        connection.exec_driver_sql(statement)
-                    self._insert(connection, next_entry([], **content), secrets.token_hex(16))
-                    connection.commit()
+        def make(connection: "Connection") -> None:
+            if self._mark(connection) is None:
+                for statement in tables.making(self.schema):
+                    connection.exec_driver_sql(statement)
+                self._insert(connection, next_entry([], **content), secrets.token_hex(16))
+                connection.commit()
 
-        self._patiently(make, timeout)
+        self._patiently(make, timeout, write=True)
 
     def read(self, timeout: float) -> list[Entry]:
         """Return every row, checked, as of one moment."""
-
-        def look(until: float) -> list[Entry]:
-            with self._transaction(until) as connection:
-                return self._entries(connection)
-
-        return self._patiently(look, timeout)
+        return self._patiently(self._entries, timeout)
 
     def append(self, timeout: float, decide: Decision) -> Entry:
         """Add the row that `decide` makes of those before it, once, however often the server goes away."""
         token = secrets.token_hex(16)
         unanswered = False  # a COMMIT was sent, and what became of it is not known
 
-        def attempt(until: float) -> Entry:
+        def attempt(connection: "Connection") -> Entry:
             nonlocal unanswered
-            with self._transaction(until, write=True) as connection:
-                entries = self._entries(connection)
-                if unanswered:
-                    found = self._find(connection, token)
-                    if found is not None:
-                        return entries[found - 1]
-                    unanswered = False  # under the lock: that transaction is over, and left nothing
-                entry = next_entry(entries, **decide(entries))
-                self._insert(connection, entry, token)
-                unanswered = True
-                try:
-                    connection.commit()
-                except link.database_error() as error:
-                    unanswered = link.is_lost(error)
-                    raise
-                return entry
+            entries = self._entries(connection)
+            if unanswered:
+                found = self._find(connection, token)
+                if found is not None:
+                    return entries[found - 1]
+                unanswered = False  # under the lock: that transaction is over, and left nothing
+            entry = next_entry(entries, **decide(entries))
+            self._insert(connection, entry, token)
+            unanswered = True
+            try:
+                connection.commit()
+            except link.database_error() as error:
+                unanswered = link.is_lost(error)
+                raise
+            return entry
 
-        return self._patiently(attempt, timeout, lambda: unanswered)
+        return self._patiently(attempt, timeout, write=True, is_open=lambda: unanswered)
 
     def _patiently(
-        self, work: Callable[[float], Result], timeout: float, is_open: Callable[[], bool] = lambda: False
+        self,
+        work: Callable[["Connection"], Result],
+        timeout: float,
+        *,
+        write: bool = False,
+        is_open: Callable[[], bool] = lambda: False,
     ) -> Result:
-        """Do some work, again where the server went away, until the timeout is over."""
+        """Do some work in a transaction, in another where the server went away, until the timeout is over."""
         until = time.monotonic() + timeout
         pause = 0.02
         while True:
             try:
-                return work(until)
+                with self._transaction(until, write=write) as connection:
+                    return work(connection)
             except link.database_error() as error:
                 pause *= 1 + random.random()
                 if not link.is_passing(error) or time.monotonic() + pause > until:
@@ -175,7 +169,7 @@ class ServerStore:
             pause = min(pause, 0.5)
 
     @contextlib.contextmanager
-    def _transaction(self, until: float, *, write: bool = False) -> Iterator["Connection"]:
+    def _transaction(self, until: float, *, write: bool) -> Iterator["Connection"]:
         """Open one transaction on a connection of its own; what is not committed in the block is undone."""
         left = max(until - time.monotonic(), 0.0)
         with _connecting:
