@@ -21,7 +21,7 @@ from dpsep.privacy.ledger import (
     LedgerUnwritable,
     Spent,
 )
-from dpsep.privacy.ledger_rows import Entry, entry_hash
+from dpsep.privacy.ledger_rows import GENESIS, Entry, entry_hash
 
 from .ledger_help import charge, run_script
 
@@ -131,6 +131,20 @@ def test_a_row_whose_own_hash_was_made_to_fit_still_has_to_follow_the_one_before
     )
     with pytest.raises(LedgerDamaged, match="row 4 does not match its hash or its place"):
         filled.verify()
+
+
+def test_a_ledger_without_its_first_row_is_damaged_though_its_head_was_made_to_fit(path: Path) -> None:
+    Ledger.create(path, epsilon=9.0, delta=1e-5)
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        first = Entry(*connection.execute("SELECT * FROM entries").fetchone())
+    other = entry_hash(first._replace(kind="charge"))
+    for rows, head in (
+        (f"UPDATE entries SET kind = 'charge', hash = '{other}'", f"UPDATE head SET hash = '{other}'"),
+        ("DELETE FROM entries", f"UPDATE head SET count = 0, hash = '{GENESIS}'"),
+    ):
+        edit(path, rows, head)
+        with pytest.raises(LedgerDamaged, match="rows are missing or added"):
+            Ledger(path)
 
 
 def test_missing_triggers_are_noticed(filled: Ledger) -> None:
