@@ -465,6 +465,24 @@ def test_no_connection_stays_open(server: PrivateServer, filled: Ledger) -> None
         time.sleep(0.05)
 
 
+def test_a_connection_begins_under_the_lock_that_a_fork_waits_for(
+    server: PrivateServer, filled: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
+
+    connect = PGDialect_psycopg.connect
+    held = []
+
+    def spy(self: Any, *arguments: Any, **more: Any) -> Any:
+        held.append(ledger_server._connecting.locked())
+        return connect(self, *arguments, **more)
+
+    monkeypatch.setattr(PGDialect_psycopg, "connect", spy)
+    charge(filled)
+    assert held == [True]
+    assert not ledger_server._connecting.locked()
+
+
 def test_a_dump_that_is_restored_is_the_same_ledger(server: PrivateServer) -> None:
     url = server.url("dumped")
     ledger = Ledger.create(url, epsilon=9.0, delta=1e-5)
