@@ -1,5 +1,6 @@
 """The laws of a ledger on a server that are its own; `test_ledger.py` has those it shares with a file."""
 
+import contextlib
 import hashlib
 import json
 import threading
@@ -363,6 +364,30 @@ def test_a_charge_whose_answer_was_lost_is_there_once(
     lost.left = ["done"]
     filled.begin_release("d", 2)
     assert [row.kind for row in filled.rows()[4:]] == ["charge", "release", "release"]
+
+
+def test_a_connection_that_breaks_behind_an_answered_commit_doubles_nothing(
+    server: PrivateServer, filled: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import psycopg
+    from sqlalchemy.exc import OperationalError
+
+    transaction = ledger_server.ServerStore._transaction
+    fates = ["breaks"]
+
+    @contextlib.contextmanager
+    def breaking(self: Any, until: float, *, write: bool) -> Iterator[Any]:
+        with transaction(self, until, write=write) as connection:
+            yield connection
+        if write and fates:
+            fates.clear()
+            gone = psycopg.OperationalError("the server closed the connection")
+            raise OperationalError("close", None, gone)
+
+    monkeypatch.setattr(ledger_server.ServerStore, "_transaction", breaking)
+    receipt = charge(filled, 5.5, run="d")
+    assert fates == []
+    assert filled.verify(receipt) == 5
 
 
 def test_somebody_elses_same_row_is_not_taken_for_ones_own(
