@@ -366,6 +366,23 @@ def test_a_charge_whose_answer_was_lost_is_there_once(
     assert [row.kind for row in filled.rows()[4:]] == ["charge", "release", "release"]
 
 
+def test_a_commit_that_the_server_refused_charged_nothing_and_the_error_is_sure_of_it(
+    server: PrivateServer, filled: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import psycopg
+    from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
+
+    def refuse(_: Any, connection: Any) -> None:
+        connection.rollback()
+        raise psycopg.errors.DiskFull("no space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PGDialect_psycopg, "do_commit", refuse)
+        with pytest.raises(LedgerUnwritable, match=r"no space left on device.*nothing was charged"):
+            charge(filled)
+    assert filled.verify() == 4
+
+
 def test_a_connection_that_breaks_behind_an_answered_commit_doubles_nothing(
     server: PrivateServer, filled: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
