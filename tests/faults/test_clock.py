@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from dpsep import Ledger
-from dpsep.privacy import ledger_file
+from dpsep.privacy import ledger_rows
 
 from .lives import STEPS, Books, fit, kinds_of, new_ledger
 
@@ -41,7 +41,7 @@ def test_a_clock_that_jumps_with_every_row_changes_nothing_but_the_times(
             raise KeyboardInterrupt
 
     books = Books(monkeypatch)
-    monkeypatch.setattr(ledger_file, "datetime", Jumping)
+    monkeypatch.setattr(ledger_rows, "datetime", Jumping)
     ledger = new_ledger(tmp_path)
     with pytest.raises(KeyboardInterrupt):
         fit(tmp_path, die)

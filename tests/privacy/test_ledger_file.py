@@ -21,6 +21,7 @@ from dpsep.privacy.ledger import (
     LedgerUnwritable,
     Spent,
 )
+from dpsep.privacy.ledger_rows import GENESIS, Entry, entry_hash
 
 from .ledger_help import charge, run_script
 
@@ -112,6 +113,38 @@ def test_an_edited_or_cut_ledger_is_refused_by_every_operation(filled: Ledger, s
     ):
         with pytest.raises(LedgerDamaged, match="restore it from a copy"):
             operation()
+
+
+@pytest.mark.parametrize("change", [{"previous": "1" * 64}, {"number": 9}])
+def test_a_row_whose_own_hash_was_made_to_fit_still_has_to_follow_the_one_before(
+    filled: Ledger, change: dict[str, Any]
+) -> None:
+    with contextlib.closing(sqlite3.connect(filled.path)) as connection:
+        last = Entry(*connection.execute("SELECT * FROM entries WHERE number = 4").fetchone())
+    forged = last._replace(**change)
+    forged = forged._replace(hash=entry_hash(forged))
+    edit(
+        filled.path,
+        f"UPDATE entries SET number = {forged.number}, previous = '{forged.previous}', "
+        f"hash = '{forged.hash}' WHERE number = 4",
+        f"UPDATE head SET hash = '{forged.hash}'",
+    )
+    with pytest.raises(LedgerDamaged, match="row 4 does not match its hash or its place"):
+        filled.verify()
+
+
+def test_a_ledger_without_its_first_row_is_damaged_though_its_head_was_made_to_fit(path: Path) -> None:
+    Ledger.create(path, epsilon=9.0, delta=1e-5)
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        first = Entry(*connection.execute("SELECT * FROM entries").fetchone())
+    other = entry_hash(first._replace(kind="charge"))
+    for rows, head in (
+        (f"UPDATE entries SET kind = 'charge', hash = '{other}'", f"UPDATE head SET hash = '{other}'"),
+        ("DELETE FROM entries", f"UPDATE head SET count = 0, hash = '{GENESIS}'"),
+    ):
+        edit(path, rows, head)
+        with pytest.raises(LedgerDamaged, match="rows are missing or added"):
+            Ledger(path)
 
 
 def test_missing_triggers_are_noticed(filled: Ledger) -> None:

@@ -203,6 +203,20 @@ def test_curves_of_nothing_cost_nothing_and_infinite_ones_never_fit(path: Path) 
     assert spent == Fraction(repr(sys.float_info.max))
 
 
+def test_notes_of_a_run_cost_nothing_and_need_no_curve(path: Path) -> None:
+    from dpsep.privacy.accounting import RDP_ORDERS
+
+    ledger = Ledger.create(path, epsilon=4.0, delta=1e-5, rule="rdp")
+    curve = [order * 0.05**2 / 2 for order in RDP_ORDERS]
+    charge(ledger, rdp=curve)
+    spent = ledger.spent()
+    ledger.begin_release("r", 1)
+    ledger.finish("r", "failed")
+    assert ledger.spent() == spent
+    charge(ledger, rdp=curve, kind="extra-step")
+    assert ledger.spent().epsilon > spent.epsilon
+
+
 def test_a_curve_is_kept_as_text_and_may_be_given_to_a_ledger_of_points(path: Path) -> None:
     ledger = Ledger.create(path, epsilon=4.0, delta=1e-3)
     charge(ledger, rdp=(0.0, 0.1, math.inf))

@@ -1,5 +1,6 @@
 """The laws of a ledger on a server that are its own; `test_ledger.py` has those it shares with a file."""
 
+import contextlib
 import hashlib
 import json
 import threading
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from dpsep.privacy import ledger_server
+from dpsep.privacy import ledger_rows, ledger_server
 from dpsep.privacy.ledger import (
     Ledger,
     LedgerDamaged,
@@ -365,6 +366,47 @@ def test_a_charge_whose_answer_was_lost_is_there_once(
     assert [row.kind for row in filled.rows()[4:]] == ["charge", "release", "release"]
 
 
+def test_a_commit_that_the_server_refused_charged_nothing_and_the_error_is_sure_of_it(
+    server: PrivateServer, filled: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import psycopg
+    from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
+
+    def refuse(_: Any, connection: Any) -> None:
+        connection.rollback()
+        raise psycopg.errors.DiskFull("no space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PGDialect_psycopg, "do_commit", refuse)
+        with pytest.raises(LedgerUnwritable, match=r"no space left on device.*nothing was charged"):
+            charge(filled)
+    assert filled.verify() == 4
+
+
+def test_a_connection_that_breaks_behind_an_answered_commit_doubles_nothing(
+    server: PrivateServer, filled: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import psycopg
+    from sqlalchemy.exc import OperationalError
+
+    transaction = ledger_server.ServerStore._transaction
+    fates = ["breaks"]
+
+    @contextlib.contextmanager
+    def breaking(self: Any, until: float, *, write: bool) -> Iterator[Any]:
+        with transaction(self, until, write=write) as connection:
+            yield connection
+        if write and fates:
+            fates.clear()
+            gone = psycopg.OperationalError("the server closed the connection")
+            raise OperationalError("close", None, gone)
+
+    monkeypatch.setattr(ledger_server.ServerStore, "_transaction", breaking)
+    receipt = charge(filled, 5.5, run="d")
+    assert fates == []
+    assert filled.verify(receipt) == 5
+
+
 def test_somebody_elses_same_row_is_not_taken_for_ones_own(
     server: PrivateServer, filled: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -373,7 +415,7 @@ def test_somebody_elses_same_row_is_not_taken_for_ones_own(
         def now(cls, tz: Any = None) -> Any:
             return cls(2026, 1, 1, tzinfo=tz)
 
-    monkeypatch.setattr(ledger_server, "datetime", Still)  # the two rows are the same to the last character
+    monkeypatch.setattr(ledger_rows, "datetime", Still)  # the two rows are the same to the last character
     other = Ledger(server.url(filled.path.rpartition("=")[2]))
     receipts = []
     lost = LostAnswers(monkeypatch, ["undone"])
@@ -463,6 +505,24 @@ def test_no_connection_stays_open(server: PrivateServer, filled: Ledger) -> None
     while server.sql(count) != [(0,)]:
         assert time.monotonic() < until
         time.sleep(0.05)
+
+
+def test_a_connection_begins_under_the_lock_that_a_fork_waits_for(
+    server: PrivateServer, filled: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
+
+    connect = PGDialect_psycopg.connect
+    held = []
+
+    def spy(self: Any, *arguments: Any, **more: Any) -> Any:
+        held.append(ledger_server._connecting.locked())
+        return connect(self, *arguments, **more)
+
+    monkeypatch.setattr(PGDialect_psycopg, "connect", spy)
+    charge(filled)
+    assert held == [True]
+    assert not ledger_server._connecting.locked()
 
 
 def test_a_dump_that_is_restored_is_the_same_ledger(server: PrivateServer) -> None:

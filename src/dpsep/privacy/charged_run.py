@@ -22,7 +22,7 @@ from dpsep.privacy import hosts
 from dpsep.privacy.checkpoint import Checkpoint, CheckpointError
 from dpsep.privacy.gate import Gate, Records, make_gate
 from dpsep.privacy.grid import Block, Contribution
-from dpsep.privacy.ledger import Ledger, Row
+from dpsep.privacy.ledger import CHARGES, Ledger, Row
 from dpsep.privacy.mechanism import Schedule
 from dpsep.privacy.noise import SeededStream, WordStream
 from dpsep.privacy.permit import Permit, authorise, authorise_again, describe
@@ -198,7 +198,7 @@ def _again(
 
 def _check_charged(rows: Sequence[Row], run: str, schedule: Schedule) -> None:
     """Refuse a copy of a run whose last charge was for other releases than it counts."""
-    last = [row.event for row in rows if row.run == run and row.kind in ("charge", "extra-step")][-1:]
+    last = [row.event for row in rows if row.run == run and row.kind in CHARGES][-1:]
     if last and last[0]["parts"] != describe(schedule, "")["parts"]:
         raise CheckpointError(
             "the ledger was charged for another state of this run: the checkpoint is an old copy. Restore "

@@ -32,10 +32,11 @@ from numbers import Real
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self
 
-from dpsep.privacy import ledger_rules, ledger_server
-from dpsep.privacy.ledger_connection import FORM, is_url
+from dpsep.privacy import ledger_rules
+from dpsep.privacy.ledger_connection import FORM, is_url, read_url
 from dpsep.privacy.ledger_file import FileStore
 from dpsep.privacy.ledger_rows import (
+    CHARGES,
     Entry,
     LedgerDamaged,
     LedgerError,
@@ -43,8 +44,10 @@ from dpsep.privacy.ledger_rows import (
     LedgerLocked,
     LedgerUnwritable,
     Store,
+    damaged,
     event_json,
 )
+from dpsep.privacy.ledger_server import ServerStore
 from dpsep.privacy.shown import down, up
 
 __all__ = [
@@ -62,7 +65,6 @@ __all__ = [
     "as_ledger",
 ]
 
-CHARGES = ("charge", "extra-step")
 MOST_PATIENCE = 86400.0
 """Most seconds that a ledger waits for others."""
 
@@ -418,11 +420,7 @@ class Ledger:
     def _checked(self, entries: list[Entry]) -> list[Entry]:
         unsound = ledger_rules.unsound_row(entries)
         if unsound is not None:
-            raise LedgerDamaged(
-                f"the ledger {self.path} is damaged: row {unsound} holds what no ledger writes. It will not "
-                "be used, since what was spent is no longer certain; restore it from a copy that holds every "
-                "charge"
-            )
+            raise damaged(self.path, f"row {unsound} holds what no ledger writes")
         found = json.loads(entries[0].event)["ledger"]
         if self.id and found != self.id:
             raise LedgerDamaged(
@@ -485,10 +483,10 @@ def as_ledger(target: str | os.PathLike[str] | Ledger | None) -> Ledger | None:
 
 
 def store_at(path: str | os.PathLike[str]) -> Store:
-    """Return where the rows of a ledger are, by its path or URL, whether it exists or not."""
+    """Return where the rows of a ledger are, by its path or URL; nothing is opened or contacted yet."""
     text = os.fspath(path)
     if isinstance(path, str) and is_url(text):
-        return ledger_server.open_store(text)
+        return ServerStore(*read_url(text))
     scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):/", text)
     if scheme:  # the rest of a URL may hold a password
         raise LedgerError(

@@ -8,12 +8,17 @@ the head's hash stands for every row before it, two lists of rows that suit one 
 
 import hashlib
 import json
+import os
+import threading
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from numbers import Integral, Real
 from typing import Any, NamedTuple, Protocol
 
 GENESIS = "0" * 64
 EVENT_LIMIT = 65536
+CHARGES = ("charge", "extra-step")
+"""Kinds of the rows that spend."""
 
 
 class LedgerError(RuntimeError):
@@ -118,15 +123,18 @@ def entry_hash(entry: Entry) -> str:
     return hashlib.sha256(canonical_json(content).encode()).hexdigest()
 
 
-def next_entry(entries: Sequence[Entry], time: str, **content: Any) -> Entry:
+def next_entry(entries: Sequence[Entry], **content: Any) -> Entry:
     """Return the row that follows others, with its place in the chain."""
+    # The time is for people: order comes from the numbers and the chain, so a clock that jumps harms nothing.
+    time = datetime.now(UTC).isoformat(timespec="seconds")
     previous = entries[-1].hash if entries else GENESIS
     entry = Entry(number=len(entries) + 1, time=time, previous=previous, hash="", **content)
     return entry._replace(hash=entry_hash(entry))
 
 
-def check_chain(place: object, entries: Sequence[Entry], heads: Sequence[tuple[int, str]]) -> None:
-    """Check every row and the whole chain against the count and the last hash kept beside it."""
+def check_chain(place: object, rows: Sequence[Sequence[Any]], heads: Sequence[Sequence[Any]]) -> list[Entry]:
+    """Return the rows once each, and the whole chain against the head kept beside it, has been checked."""
+    entries = [Entry(*row) for row in rows]
     previous = GENESIS
     for position, entry in enumerate(entries, start=1):
         if not _is_text(entry):
@@ -134,10 +142,20 @@ def check_chain(place: object, entries: Sequence[Entry], heads: Sequence[tuple[i
         if entry.number != position or entry.previous != previous or entry.hash != entry_hash(entry):
             raise damaged(place, f"row {position} does not match its hash or its place")
         previous = entry.hash
-    if list(heads) != [(len(entries), previous)] or not entries or entries[0].kind != "create":
+    head = (len(entries), previous)
+    if [tuple(one) for one in heads] != [head] or not entries or entries[0].kind != "create":
         raise damaged(
             place, f"it has {len(entries)} rows, which is not what its head says: rows are missing or added"
         )
+    return entries
+
+
+def fork_lock() -> threading.Lock:
+    """Return a lock that nobody holds while this process forks, so that a child never has it for good."""
+    lock = threading.Lock()
+    if hasattr(os, "register_at_fork"):  # absent where processes cannot fork
+        os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
+    return lock
 
 
 def damaged(place: object, what: str) -> LedgerDamaged:
@@ -145,6 +163,22 @@ def damaged(place: object, what: str) -> LedgerDamaged:
     return LedgerDamaged(
         f"the ledger {place} is damaged: {what}. It will not be used, since what was spent is no longer "
         "certain; restore it from a copy that holds every charge"
+    )
+
+
+def other_format(place: object, found: object, known: int) -> LedgerForeign:
+    """Return the error of a ledger in a format that is not the known one."""
+    return LedgerForeign(
+        f"the ledger {place} has format {found} and this version of dpsep reads format {known}: use the "
+        "version that made it"
+    )
+
+
+def locked(place: object, timeout: float, done: str) -> LedgerLocked:
+    """Return the error of a ledger that others kept for longer than the timeout; `done` says what is sure."""
+    return LedgerLocked(
+        f"the ledger {place} stayed locked by another process for {timeout:g} s; {done}. Wait until it is "
+        "done, or give a longer timeout"
     )
 
 

@@ -35,7 +35,7 @@ from fractions import Fraction
 from numbers import Real
 from typing import Any, NamedTuple
 
-from dpsep.privacy.ledger_rows import Entry, LedgerError, canonical_json, event_json
+from dpsep.privacy.ledger_rows import CHARGES, Entry, LedgerError, canonical_json, event_json
 
 RELATIONS = ("zero-out", "replace-one")
 RULES = ("sum", "rdp")
@@ -173,7 +173,7 @@ def _is_sound(entry: Entry, terms: Terms) -> bool:
         return False
     written = all(math.isfinite(amount) and amount >= 0 for amount in amounts)
     written &= (repr(amounts[0]), repr(amounts[1])) == (entry.epsilon, entry.delta)
-    if terms.rule == "rdp" and entry.kind in ("charge", "extra-step"):
+    if terms.rule == "rdp" and entry.kind in CHARGES:
         written &= curve is not None and len(curve) == len(terms.orders)
     numbered = entry.kind != "release" or (isinstance(event, dict) and type(event.get("number")) is int)
     known = entry.relation in RELATIONS and isinstance(event, dict) and numbered

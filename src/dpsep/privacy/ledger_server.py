@@ -24,19 +24,20 @@ proof is in docs/proofs/index.md.
 
 Each operation has a connection of its own and leaves none open, so that forks share nothing. No connection is
 begun while the process forks.
+
+SQLAlchemy connects, carries statements and sorts errors. The statements are text, for most of them are the
+catalogue's and the triggers'; `ledger_file` has what its expressions cost. Its own INSERT also says that -1
+rows were written, unless it is asked to count them, and `_insert` relies on that count.
 """
 
 import contextlib
 import hashlib
 import math
-import os
 import random
 import secrets
-import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dpsep.privacy import ledger_connection as link
@@ -46,12 +47,14 @@ from dpsep.privacy.ledger_rows import (
     Entry,
     LedgerError,
     LedgerForeign,
-    LedgerLocked,
     LedgerUnwritable,
     check_chain,
     damaged,
+    fork_lock,
+    locked,
     missing,
     next_entry,
+    other_format,
 )
 
 if TYPE_CHECKING:
@@ -73,19 +76,15 @@ _DURABILITY = """
 SELECT current_setting('fsync'), current_setting('full_page_writes'), current_setting('synchronous_commit')
 """
 
-# No connection is begun while this process forks: libraries hold locks of their own meanwhile.
-_connecting = threading.Lock()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=_connecting.acquire, after_in_parent=_connecting.release, after_in_child=_connecting.release
-    )
+_connecting = fork_lock()
+"""No connection is begun while this process forks: libraries hold locks of their own meanwhile."""
 
 Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
 class ServerStore:
-    """The rows of a ledger on a server; see `dpsep.privacy.ledger_rows.Store`, and `open_store`."""
+    """The rows of a ledger on a server; see `dpsep.privacy.ledger_rows.Store`."""
 
     place: str
     name: str
@@ -98,70 +97,64 @@ class ServerStore:
 
     def exists(self, timeout: float) -> bool:
         """Say whether the schema is there, whatever it holds."""
-
-        def look(until: float) -> bool:
-            with self._transaction(until) as connection:
-                return self._mark(connection) is not None
-
-        return self._patiently(look, timeout)
+        return self._patiently(self._mark, timeout) is not None
 
     def create(self, timeout: float, **content: Any) -> None:
         """Make the schema with its first row, in one transaction; of several creators one wins."""
 
-        def make(until: float) -> None:
-            with self._transaction(until, write=True) as connection:
-                if self._mark(connection) is None:
-                    for statement in tables.making(self.schema):
-                        connection.exec_driver_sql(statement)
-                    self._insert(connection, next_entry([], _now(), **content), secrets.token_hex(16))
-                    connection.commit()
+        def make(connection: "Connection") -> None:
+            if self._mark(connection) is None:
+                for statement in tables.making(self.schema):
+                    connection.exec_driver_sql(statement)
+                self._insert(connection, next_entry([], **content), secrets.token_hex(16))
+                connection.commit()
 
-        self._patiently(make, timeout)
+        self._patiently(make, timeout, write=True)
 
     def read(self, timeout: float) -> list[Entry]:
         """Return every row, checked, as of one moment."""
-
-        def look(until: float) -> list[Entry]:
-            with self._transaction(until) as connection:
-                return self._entries(connection)
-
-        return self._patiently(look, timeout)
+        return self._patiently(self._entries, timeout)
 
     def append(self, timeout: float, decide: Decision) -> Entry:
         """Add the row that `decide` makes of those before it, once, however often the server goes away."""
         token = secrets.token_hex(16)
         unanswered = False  # a COMMIT was sent, and what became of it is not known
 
-        def attempt(until: float) -> Entry:
+        def attempt(connection: "Connection") -> Entry:
             nonlocal unanswered
-            with self._transaction(until, write=True) as connection:
-                entries = self._entries(connection)
-                if unanswered:
-                    found = self._find(connection, token)
-                    if found is not None:
-                        return entries[found - 1]
-                    unanswered = False  # under the lock: that transaction is over, and left nothing
-                entry = next_entry(entries, _now(), **decide(entries))
-                self._insert(connection, entry, token)
-                unanswered = True
-                try:
-                    connection.commit()
-                except link.database_error() as error:
-                    unanswered = link.is_lost(error)
-                    raise
-                return entry
+            entries = self._entries(connection)
+            if unanswered:
+                found = self._find(connection, token)
+                if found is not None:
+                    return entries[found - 1]
+                unanswered = False  # under the lock: that transaction is over, and left nothing
+            entry = next_entry(entries, **decide(entries))
+            self._insert(connection, entry, token)
+            unanswered = True
+            try:
+                connection.commit()
+            except link.database_error() as error:
+                unanswered = link.is_lost(error)
+                raise
+            return entry
 
-        return self._patiently(attempt, timeout, lambda: unanswered)
+        return self._patiently(attempt, timeout, write=True, is_open=lambda: unanswered)
 
     def _patiently(
-        self, work: Callable[[float], Result], timeout: float, is_open: Callable[[], bool] = lambda: False
+        self,
+        work: Callable[["Connection"], Result],
+        timeout: float,
+        *,
+        write: bool = False,
+        is_open: Callable[[], bool] = lambda: False,
     ) -> Result:
-        """Do some work, again where the server went away, until the timeout is over."""
+        """Do some work in a transaction, in another where the server went away, until the timeout is over."""
         until = time.monotonic() + timeout
         pause = 0.02
         while True:
             try:
-                return work(until)
+                with self._transaction(until, write=write) as connection:
+                    return work(connection)
             except link.database_error() as error:
                 pause *= 1 + random.random()
                 if not link.is_passing(error) or time.monotonic() + pause > until:
@@ -176,7 +169,7 @@ class ServerStore:
             pause = min(pause, 0.5)
 
     @contextlib.contextmanager
-    def _transaction(self, until: float, *, write: bool = False) -> Iterator["Connection"]:
+    def _transaction(self, until: float, *, write: bool) -> Iterator["Connection"]:
         """Open one transaction on a connection of its own; what is not committed in the block is undone."""
         left = max(until - time.monotonic(), 0.0)
         with _connecting:
@@ -229,20 +222,14 @@ class ServerStore:
                 "another ledger"
             )
         if mark != f"{tables.MARK}{tables.FORMAT}":
-            raise LedgerForeign(
-                f"the ledger {self.place} has format {mark.removeprefix(tables.MARK)} and this version of "
-                f"dpsep reads format {tables.FORMAT}: use the version that made it"
-            )
+            raise other_format(self.place, mark.removeprefix(tables.MARK), tables.FORMAT)
         found = _ask(connection, tables.LOOK, schema=self.schema).scalars()
         if sorted(found) != sorted(tables.expected(self.schema)):
             raise damaged(self.place, "its tables or the triggers that protect them were changed")
         schema = tables.quoted(self.schema)
-        heads = [tuple(row) for row in _ask(connection, f"SELECT count, hash FROM {schema}.head")]
-        names = ", ".join(Entry._fields)
-        rows = _ask(connection, f"SELECT {names} FROM {schema}.entries ORDER BY number")
-        entries = [Entry(*row) for row in rows]
-        check_chain(self.place, entries, heads)
-        return entries
+        heads = _ask(connection, f"SELECT count, hash FROM {schema}.head").all()
+        rows = _ask(connection, f"SELECT {', '.join(Entry._fields)} FROM {schema}.entries ORDER BY number")
+        return check_chain(self.place, rows.all(), heads)
 
     def _find(self, connection: "Connection", token: str) -> int | None:
         statement = f"SELECT number FROM {tables.quoted(self.schema)}.entries WHERE token = :token"
@@ -264,10 +251,7 @@ class ServerStore:
             "again, and read no records"
         )
         if state == "55P03":
-            return LedgerLocked(
-                f"the ledger {self.place} stayed locked by another process for {timeout:g} s; {done}. Wait "
-                "until it is done, or give a longer timeout"
-            )
+            return locked(self.place, timeout, done)
         if state == "42501":
             return LedgerUnwritable(
                 f"this role may not do that to the ledger {self.place} (PostgreSQL says '{said}'); {done}. "
@@ -287,16 +271,7 @@ class ServerStore:
         return LedgerError(f"the ledger {self.place} cannot be used: PostgreSQL says '{said}'; {done}")
 
 
-def open_store(text: str) -> ServerStore:
-    """Return the store that a URL names; nothing is contacted yet."""
-    return ServerStore(*link.read_url(text))
-
-
 def _ask(connection: "Connection", statement: str, **values: Any) -> Any:
     from sqlalchemy import text
 
     return connection.execute(text(statement), values)
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -18,13 +18,15 @@ the tables are looked at; what they put back does not.
 
 import hashlib
 
+from dpsep.privacy.ledger_rows import GENESIS, Entry
+
 FORMAT = 1
 MARK = "dpsep ledger, format "
 APPENDS = "a ledger only appends"
 OUT_OF_TURN = "DP001"
 """The SQLSTATE of a row that is not the next one."""
 
-_CELLS = ("time", "run", "kind", "epsilon", "delta", "rdp", "relation", "unit", "event", "previous", "hash")
+_CELLS = Entry._fields[1:]
 _REFUSE = f"""
 BEGIN
   RAISE EXCEPTION '{APPENDS}' USING ERRCODE = 'integrity_constraint_violation';
@@ -115,7 +117,7 @@ def making(name: str) -> list[str]:
         f"COMMENT ON SCHEMA {schema} IS '{MARK}{FORMAT}'",
         f"CREATE TABLE {schema}.entries (number bigint PRIMARY KEY, {cells}, token text NOT NULL UNIQUE)",
         f"CREATE TABLE {schema}.head (count bigint NOT NULL, hash text NOT NULL)",
-        f"INSERT INTO {schema}.head VALUES (0, '{'0' * 64}')",
+        f"INSERT INTO {schema}.head VALUES (0, '{GENESIS}')",
     ]
     for function, body in _bodies(schema).items():
         made.append(
