@@ -112,6 +112,7 @@ def fit_private(
         checkpoint=checkpoint,
         seed=seed,
         unit=recipe.unit,
+        purpose=recipe.purpose,
     )
     spent = (permit, permit.schedule, permit.epsilon, recipe.scaling, secure)
     return result, Spend(*spent, path, names, recipe.unit)
