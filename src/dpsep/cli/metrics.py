@@ -3,8 +3,8 @@ r"""How good a fit is, told without giving records away: on a public table, or o
 Held-out rows are chosen by a fixed permutation of row numbers, so which they are depends on the number of
 rows and the declared share and on nothing else, and a resumed run holds out the same ones.
 
-**Privacy.** *Public table:* its rows are declared public; the metrics are functions of them and of a
-released posterior. *Held-out rows:* one release of a sum through the gate. Each score (`dpsep.cli.scores`)
+**Privacy.** *Public table:* its rows are declared public; the metrics are functions of them and of a released
+posterior. *Held-out rows:* one release of a sum through the gate. Each score (`dpsep.estimators.row_scores`)
 is clamped to a range that is fixed, declared or computed from the released posterior, and moved to [-1, 1];
 with a one that counts the row, a record's vector of k + 1 numbers has norm at most sqrt(k + 1), to which the
 gate clips it. Histograms of calibration (`dpsep.cli.calibration`) are further blocks of the same release.
@@ -32,14 +32,14 @@ from dpsep.cli.calibration import (
     histogram_blocks,
 )
 from dpsep.cli.errors import CallError
-from dpsep.cli.predict import predictions
-from dpsep.cli.scores import row_scores
 from dpsep.cli.screen import number
 from dpsep.cli.table import Inputs
 from dpsep.data import read_table
 from dpsep.data.frames import unknown_column
 from dpsep.data.large_encoded import EncodedTable
 from dpsep.data.later import read_now
+from dpsep.estimators.base import LinearWeights
+from dpsep.estimators.row_scores import predictions, row_scores
 from dpsep.estimators.statement import PrivacyStatement
 from dpsep.estimators.store import Estimator
 from dpsep.fit import fit_private
@@ -307,7 +307,9 @@ def _ranges(estimator: Estimator, held: Inputs) -> tuple[list[str], NDArray[np.f
 
 def _typical_sd(estimator: Any, held: Inputs) -> float:
     """Predictive standard deviation where every feature is in the middle of its bounds: public."""
-    bounds = held.bounds if held.bounds is not None else getattr(estimator, "feature_bounds_", None)
+    bounds = held.bounds
+    if bounds is None and isinstance(estimator, LinearWeights):
+        bounds = estimator.feature_bounds_
     columns = held.columns
     middle = np.zeros(len(columns)) if bounds is None else np.mean(np.asarray(bounds), axis=0)
     row = pl.DataFrame(np.nan_to_num(middle, posinf=0.0, neginf=0.0)[None, :], schema=columns)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from dpsep.estimators.network_posterior import FittedNetwork
 from dpsep.report.page.contents import Value, learned
 from dpsep.report.page.context import Context, records_of
 from dpsep.report.page.figure import absent, check, figure, legend
@@ -112,7 +113,9 @@ def layers(ctx: Context, rows: list[Value]) -> list[Any]:
     """Return a network's structure, and size and uncertainty of each layer."""
     found = learned(ctx.run, "posterior_")
     noise = ctx.verdict.private
-    widths = list(getattr(found, "widths", ()))
+    widths, activation = [], ""
+    if isinstance(found, FittedNetwork):
+        widths, activation = list(found.widths), found.activation
     cells = [
         [
             f"layer {clean(row.get('layer', ''))[:10]}",
@@ -124,7 +127,7 @@ def layers(ctx: Context, rows: list[Value]) -> list[Any]:
         for row in rows[:DRAWN]
     ]
     return [
-        _structure(widths, str(getattr(found, "activation", ""))),
+        _structure(widths, activation),
         tag("h3", "Weights, layer by layer"),
         tag(
             "p",
