@@ -22,6 +22,18 @@ from dpsep.recipe import Recipe
 Progress = Callable[[int, int], None]
 
 
+class Watcher:
+    """An ``on_step`` that wants to know what was charged."""
+
+    def begin(self, schedule: Schedule, delta: float, epsilon: float, lost: int) -> None:
+        """Take what was charged, and how many releases may have been made and not kept; all public."""
+        raise NotImplementedError
+
+    def __call__(self, done: int, total: int) -> None:
+        """Take how many releases of the last stage were made, and their total."""
+        raise NotImplementedError
+
+
 class Spend(NamedTuple):
     """What a private fit cost and how, and the path that it took.
 
@@ -71,9 +83,8 @@ def fit_private(
     ledger, checkpoint, seed
         Who is told, where releases are kept, and a seed for noise that is not for release.
     on_step
-        Called after every release of the last stage with the number made and their total. One that has a
-        method ``begin`` is first told what was charged: the schedule, delta, epsilon, and how many releases
-        may have been made and not kept; all public.
+        Called after every release of the last stage with the number made and their total; a `Watcher` is
+        first told what was charged.
     """
     for stage, part in zip(recipe.stages, recipe.schedule.parts, strict=True):
         if stage.releases not in (None, part.steps):
@@ -93,8 +104,9 @@ def fit_private(
         arrays = run.records()
         values: dict[str, Any] = {}
         for part, stage in enumerate(recipe.stages):
-            if part == last:
-                _begin(on_step, run)
+            if part == last and isinstance(on_step, Watcher) and isinstance(run, Run):  # not its rehearsal
+                permit = run.permit
+                on_step.begin(permit.schedule, permit.delta, permit.epsilon, run.log.lost.total())
             opened = run.stage(part, stage.rows(arrays), told if part == last else None)
             values[stage.name] = stage.run(opened, values, path)
         return values[recipe.stages[last].name], path
@@ -112,13 +124,7 @@ def fit_private(
         checkpoint=checkpoint,
         seed=seed,
         unit=recipe.unit,
+        purpose=recipe.purpose,
     )
     spent = (permit, permit.schedule, permit.epsilon, recipe.scaling, secure)
     return result, Spend(*spent, path, names, recipe.unit)
-
-
-def _begin(on_step: Progress | None, run: Run) -> None:
-    begin = getattr(on_step, "begin", None)
-    if begin is not None and isinstance(run, Run):
-        permit = run.permit
-        begin(permit.schedule, permit.delta, permit.epsilon, run.log.lost.total())

@@ -1,5 +1,7 @@
 """What a private fit is, to the one driver that runs every fit (`dpsep.fit`): a list of stages.
 
+Metrics on held-out rows (`dpsep.cli.metrics`) and drafts of schemas (`dpsep.cli.ranges`) are recipes, too.
+
 A stage is one part of the schedule that is charged, and what is made of its releases. It may use what earlier
 stages released, and nothing else of the data. The stages that models share are made here and in
 `dpsep.inference.moments`; a model's own are in the module that fits it.
@@ -66,6 +68,8 @@ class Recipe(NamedTuple):
         Where the columns' scaling comes from, in words.
     unit
         Whose privacy is counted: what one row of the gates' arrays is.
+    purpose
+        What is charged for, as the ledger's row says it.
     """
 
     schedule: Schedule
@@ -73,8 +77,9 @@ class Recipe(NamedTuple):
     stages: tuple[Stage, ...]
     shapes: Sequence[tuple[int, ...]]
     settings: Any
-    scaling: str
+    scaling: str = ""
     unit: str = "record"
+    purpose: str = "fit"
 
 
 SCALING = "scaling"

@@ -18,8 +18,8 @@ from dpsep.cli import calibration, metrics
 from dpsep.cli.calibration import bin_numbers, calibration_of_counts, calibration_of_rows, histogram_blocks
 from dpsep.cli.metrics import private_metrics, public_metrics
 from dpsep.cli.overlay import Leaks
-from dpsep.cli.scores import row_scores
 from dpsep.cli.table import MODELS, read_inputs
+from dpsep.estimators.row_scores import row_scores
 from dpsep.privacy.gate import Reader
 from dpsep.privacy.ledger import Ledger
 
@@ -362,7 +362,7 @@ def test_a_large_table_is_integrated_in_pieces(cases: Any, monkeypatch: pytest.M
         estimator, inputs = cases(model)
         whole = row_scores(estimator, *inputs.cells())["pit"]
         with monkeypatch.context() as patch:
-            patch.setattr("dpsep.cli.scores.PIECE", 7)
+            patch.setattr("dpsep.estimators.row_scores.PIECE", 7)
             pieces = row_scores(estimator, *inputs.cells())["pit"]
         np.testing.assert_allclose(pieces, whole, rtol=1e-12)
 

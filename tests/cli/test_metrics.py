@@ -12,8 +12,8 @@ from scipy import stats
 
 from dpsep.cli.metrics import hold_out
 from dpsep.cli.overlay import Leaks
-from dpsep.cli.scores import row_scores
 from dpsep.cli.table import read_inputs
+from dpsep.estimators.row_scores import row_scores
 from dpsep.privacy.ledger import Ledger
 
 from .help import BOUNDED, assert_refused, call, some, with_cells, write_csv

@@ -8,8 +8,12 @@ import numpy as np
 import polars as pl
 import pytest
 
+from dpsep.cli.ranges import draft_recipe
 from dpsep.data import Schema
+from dpsep.fit import fit_private
+from dpsep.privacy.checkpoint import Checkpoint
 from dpsep.privacy.ledger import Ledger
+from dpsep.privacy.release_log import ReleaseLog
 
 from .help import assert_refused, call, write_csv
 
@@ -77,6 +81,60 @@ def test_over_budget_or_without_numbers_nothing_is_read(table: Path, tmp_path: P
     assert not out.exists()
     pl.DataFrame({"ward": ["a"]}).write_parquet(tmp_path / "t.parquet")
     assert_refused(call("schema", tmp_path / "t.parquet", "--epsilon", 1), "no column of numbers")
+
+
+class Draft:
+    """A draft of two columns, the second of text, that dies after some of its seven releases."""
+
+    def __init__(self, folder: Path) -> None:
+        self.ledger = Ledger.create(folder / "study.db", epsilon=9.0, delta=1e-3)
+        self.kept = Checkpoint(folder / "kept")
+        self.recipe = draft_recipe(["a", "b"], ROWS, 2.0, 1e-5, "zero-out", untyped=True)
+        self.spent_when_read: list[float] = []
+
+    def records(self) -> tuple[np.ndarray]:
+        self.spent_when_read.append(self.ledger.spent().epsilon)
+        return (np.stack([np.random.default_rng(2).normal(1013, 6, ROWS), np.full(ROWS, np.nan)], axis=1),)
+
+    def find(self) -> Any:
+        return fit_private(self.recipe, self.records, ledger=self.ledger, checkpoint=self.kept)
+
+    def die(self, monkeypatch: pytest.MonkeyPatch, after: int, *, kept: bool) -> None:
+        """Find until so many releases are made, the last of them kept or not."""
+        keep = ReleaseLog.keep
+
+        def dying(log: ReleaseLog, stage: str, released: Any) -> None:
+            last = log.kept.total() + 1 == after
+            if kept or not last:
+                keep(log, stage, released)
+            if last:
+                raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr(ReleaseLog, "keep", dying)
+            with pytest.raises(KeyboardInterrupt):
+                self.find()
+
+
+@pytest.mark.parametrize("kept", [True, False])
+@pytest.mark.parametrize("after", [1, 2, 4, 5, 7])
+def test_a_draft_is_charged_before_it_reads_and_goes_on_in_every_stage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: int, kept: bool
+) -> None:
+    draft = Draft(tmp_path)
+    draft.die(monkeypatch, after, kept=kept)
+    found, spend = draft.find()
+    assert list(found) == ["b", "a"]
+    assert found["b"] == {"kind": "category"}
+    assert found["a"]["bounds"][0] < 999 < 1027 < found["a"]["bounds"][1]
+    # A release that may have been made and was not kept is made once more, and so is the one under way.
+    more = 0 if kept and after == 7 else 1
+    assert sum(part.steps for part in spend.schedule.parts) == 7 + more
+    assert [row.kind for row in draft.ledger.rows()].count("extra-step") == more
+    first, again = draft.spent_when_read
+    assert first == pytest.approx(2.0, rel=1e-3)
+    assert again == draft.ledger.spent().epsilon == pytest.approx(spend.epsilon)
+    assert (again > first) == bool(more)
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,9 @@ from scipy import stats
 from scipy.special import expit, ndtr
 
 import dpsep
-from dpsep.cli.predict import predictions
 from dpsep.cli.units import labels_of
 from dpsep.data import Column, Schema
+from dpsep.estimators.row_scores import predictions
 from dpsep.estimators.store import load
 from dpsep.privacy.ledger import Ledger
 

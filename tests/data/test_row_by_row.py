@@ -28,13 +28,13 @@ from typer.testing import CliRunner
 
 import dpsep
 from dpsep.cli.commands import app
-from dpsep.cli.scores import row_scores
 from dpsep.data import encode, scan, text
 from dpsep.data.cells import category_codes
 from dpsep.data.declare import Column, Schema
 from dpsep.data.files import find_source, read_stored
 from dpsep.data.frames import as_frame
 from dpsep.data.text import count_lines, csv_layout, read_lines
+from dpsep.estimators.row_scores import row_scores
 from dpsep.privacy import gate as gate_module
 from dpsep.privacy.ledger import Ledger
 from dpsep.privacy.reader import Reader

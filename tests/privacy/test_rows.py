@@ -8,7 +8,7 @@ import pytest
 from dpsep.privacy import reader
 from dpsep.privacy.gate import Reader
 from dpsep.privacy.grid import Block
-from dpsep.privacy.record_sources import Ahead, Part, fetch, in_memory, size_of
+from dpsep.privacy.record_sources import Ahead, Part, Source, fetch, in_memory, size_of
 
 from .gate_help import Parts
 
@@ -16,7 +16,7 @@ ONE = np.float64(1.0)
 FLAT = (Block("a", 3, 1.0),)
 
 
-class Kept:
+class Kept(Source):
     """A source that counts how often it is read, and what."""
 
     def __init__(self, *arrays):

@@ -1,11 +1,11 @@
 r"""Does a run predict as it says? Histograms of PIT values and residuals, reliability of labels.
 
-Of numbers and counts: PIT values (`dpsep.cli.scores`) in ten bins, which hold equal shares where the model
-is right; the share of targets inside central predictive intervals, which is a sum of shares of PIT values
-about one half; and residuals in predictive standard deviations. Of labels: predicted probabilities in ten
-bins, and how often the second label came in each. On public rows all this is exact. On held-out rows it is
-made of the released counts of these bins: shares are those nearest to counts over the released number of rows
-that are not negative and sum to one.
+Of numbers and counts: PIT values (`dpsep.estimators.row_scores`) in ten bins, which hold equal shares where
+the model is right; the share of targets inside central predictive intervals, which is a sum of shares of PIT
+values about one half; and residuals in predictive standard deviations. Of labels: predicted probabilities in
+ten bins, and how often the second label came in each. On public rows all this is exact. On held-out rows it
+is made of the released counts of these bins: shares are those nearest to counts over the released number of
+rows that are not negative and sum to one.
 
 **Privacy.** *What is released:* histograms as blocks of the one release of `dpsep.cli.metrics`. A row adds
 one to one bin of each, so that each has norm 1, by construction (a ``count`` block of
@@ -60,7 +60,7 @@ def bin_numbers(scores: Mapping[str, Array]) -> dict[str, Array]:
     Parameters
     ----------
     scores
-        From `dpsep.cli.scores.row_scores`.
+        From `dpsep.estimators.row_scores`.
     """
     if "probability" in scores:
         return {"reliability": 2.0 * _bin(scores["probability"], CHANCE_EDGES) + scores["second"]}

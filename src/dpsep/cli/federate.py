@@ -115,7 +115,7 @@ def _check_site(config: Path) -> list[tuple[str, str]]:
     names = column_names(read_schema(settings.schema))
     return [
         ("site", settings.name),
-        ("rows (public)", str(found._shape[0])),
+        ("rows (public)", str(found.rows)),
         ("columns", f"{len(names)}, in the order that the schema gives"),
         ("target", str(read_schema(settings.schema).target)),
         ("ledger", f"epsilon {down(left.epsilon)} and delta {down(left.delta)} left"),

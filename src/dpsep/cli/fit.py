@@ -6,6 +6,8 @@ structure. What it prints and stores is the released posterior, its privacy stat
 
 import json
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -16,13 +18,13 @@ from dpsep.cli.errors import CallError
 from dpsep.cli.fitted import plain_words, report
 from dpsep.cli.folder import RunFolder
 from dpsep.cli.forecast import weak_budget
-from dpsep.cli.kept_metrics import kept_metrics
 from dpsep.cli.large import parse_size
 from dpsep.cli.ledger import open_ledger
 from dpsep.cli.metrics import (
     Metrics,
     check_room,
     hold_out,
+    lost_metrics,
     private_metrics,
     public_metrics,
     read_public,
@@ -32,9 +34,9 @@ from dpsep.cli.spending import Spending
 from dpsep.cli.table import MODELS, Inputs, Leaks, read_inputs
 from dpsep.cli.units import MIXED, check_ledger, parse_slopes
 from dpsep.estimators.store import save
-from dpsep.privacy.checkpoint import CheckpointError, WriteError
+from dpsep.privacy.checkpoint import Checkpoint, CheckpointError, WriteError
 from dpsep.privacy.leaks import PrivacyLeakWarning
-from dpsep.privacy.ledger import Ledger
+from dpsep.privacy.ledger import Ledger, OverBudget
 from dpsep.privacy.mechanism import Relation
 from dpsep.privacy.shown import down, up
 from dpsep.theory.glm_defaults import WeakBudgetWarning
@@ -188,17 +190,35 @@ def _metrics(
 ) -> Metrics | None:
     if test is None:
         return None
-    with progress("scoring", hidden=request.as_json):
+    checkpoint = Checkpoint(folder.metrics)
+    with progress("scoring", hidden=request.as_json), _kept_in(folder):
         if request.metrics_epsilon is None:
             return public_metrics(estimator, test)
-        return kept_metrics(
-            folder.metrics,
-            request.metrics_epsilon,
-            request.delta,
-            lambda: private_metrics(
-                estimator, test, request.metrics_epsilon or 0.0, request.delta, request.relation, ledger
-            ),
-        )
+        budget = (request.metrics_epsilon, request.delta, request.relation, ledger)
+        try:
+            return private_metrics(estimator, test, *budget, checkpoint)
+        except OverBudget as error:  # another process has spent what was there when the fit began
+            warn(f"no metrics: {error}")
+            return None if ledger is None else lost_metrics(ledger, checkpoint)
+
+
+@contextmanager
+def _kept_in(folder: RunFolder) -> Iterator[None]:
+    """Say of a run that stops where its releases are kept, and how it goes on."""
+    try:
+        yield
+    except CheckpointError as error:
+        raise CallError(
+            f"{str(error).rstrip('.')}. (The checkpoint is in {folder.partial}; --overwrite discards it "
+            "and starts a new run, which is charged anew.)"
+        ) from error
+    except KeyboardInterrupt:
+        if folder.begun:
+            remark(
+                f"Stopped. {folder.partial} holds what was released; --resume goes on from there.",
+                always=True,
+            )
+        raise
 
 
 def _hidden(text: str) -> tuple[int, ...]:
@@ -285,22 +305,10 @@ def _fit(estimator: Any, inputs: Inputs, request: Request, folder: RunFolder, le
     with warnings.catch_warnings(record=True) as caught:
         for category in (PrivacyLeakWarning, WeakBudgetWarning):
             warnings.simplefilter("always", category)
-        try:
-            spending = Spending()
-            with progress("fitting", hidden=request.as_json, note=spending.words) as spending.report:
-                estimator.fit(inputs.features, inputs.target, on_step=spending, **by_group)
-        except CheckpointError as error:
-            raise CallError(
-                f"{str(error).rstrip('.')}. (The checkpoint is in {folder.partial}; --overwrite discards it "
-                "and starts a new run, which is charged anew.)"
-            ) from error
-        except KeyboardInterrupt:
-            if folder.begun:
-                remark(
-                    f"Stopped. {folder.partial} holds what was released; --resume goes on from there.",
-                    always=True,
-                )
-            raise
+        spending = Spending()
+        bar = progress("fitting", hidden=request.as_json, note=spending.words)
+        with _kept_in(folder), bar as spending.report:
+            estimator.fit(inputs.features, inputs.target, on_step=spending, **by_group)
     for item in caught:
         if issubclass(item.category, PrivacyLeakWarning):
             leaks.found.append(str(item.message).rstrip("."))

@@ -45,8 +45,8 @@ class RunFolder:
 
     @property
     def metrics(self) -> Path:
-        """Where the metrics of held-out rows are kept until the run is finished."""
-        return self.partial / "held-out.json"
+        """Where the release for metrics of held-out rows is kept until the run is finished."""
+        return self.partial / "metrics"
 
     @property
     def begun(self) -> bool:

@@ -3,14 +3,15 @@ r"""How good a fit is, told without giving records away: on a public table, or o
 Held-out rows are chosen by a fixed permutation of row numbers, so which they are depends on the number of
 rows and the declared share and on nothing else, and a resumed run holds out the same ones.
 
-**Privacy.** *Public table:* its rows are declared public; the metrics are functions of them and of a
-released posterior. *Held-out rows:* one release of a sum through the gate. Each score (`dpsep.cli.scores`)
+**Privacy.** *Public table:* its rows are declared public; the metrics are functions of them and of a released
+posterior. *Held-out rows:* one release of a sum through the gate. Each score (`dpsep.estimators.row_scores`)
 is clamped to a range that is fixed, declared or computed from the released posterior, and moved to [-1, 1];
 with a one that counts the row, a record's vector of k + 1 numbers has norm at most sqrt(k + 1), to which the
 gate clips it. Histograms of calibration (`dpsep.cli.calibration`) are further blocks of the same release.
-*Relation:* the fit's. *Event:* one Gaussian release, full batch, charged before a row is scored. A record is
-either fitted or held out, so that the larger of the two epsilons would do; the statement and the ledger add
-them. Means are quotients of released sums. The proof is in docs/proofs/metrics.md.
+*Relation:* the fit's. *Event:* one Gaussian release, full batch, charged before a row is scored: a recipe of
+one stage, which the one driver runs and resumes (`dpsep.fit`). A record is either fitted or held out, so that
+the larger of the two epsilons would do; the statement and the ledger add them. Means are quotients of
+released sums. The proof is in docs/proofs/metrics.md.
 """
 
 import math
@@ -31,26 +32,32 @@ from dpsep.cli.calibration import (
     histogram_blocks,
 )
 from dpsep.cli.errors import CallError
-from dpsep.cli.predict import predictions
-from dpsep.cli.scores import row_scores
 from dpsep.cli.screen import number
 from dpsep.cli.table import Inputs
 from dpsep.data import read_table
 from dpsep.data.frames import unknown_column
 from dpsep.data.large_encoded import EncodedTable
 from dpsep.data.later import read_now
+from dpsep.estimators.base import LinearWeights
+from dpsep.estimators.row_scores import predictions, row_scores
 from dpsep.estimators.statement import PrivacyStatement
 from dpsep.estimators.store import Estimator
+from dpsep.fit import fit_private
+from dpsep.inference.gate_protocol import Summed
 from dpsep.privacy.accounting import calibrate
-from dpsep.privacy.gate import Gate, authorise, check_blocks
+from dpsep.privacy.checkpoint import Checkpoint
 from dpsep.privacy.grid import Block
-from dpsep.privacy.ledger import Ledger
+from dpsep.privacy.ledger import CHARGES, Ledger
 from dpsep.privacy.mechanism import Mechanism, Relation, Schedule
+from dpsep.privacy.record_sources import Records
 from dpsep.privacy.sampling import FullBatch
 from dpsep.privacy.shown import down, up
+from dpsep.recipe import Opened, Recipe, Stage
 
-__all__ = ["check_room", "hold_out", "private_metrics", "public_metrics", "read_public"]
+__all__ = ["check_room", "hold_out", "lost_metrics", "private_metrics", "public_metrics", "read_public"]
 
+HELD_OUT = "held-out rows, privately"
+"""What private metrics are computed on, in the words of metrics.json."""
 LABEL_RANGE = (-4.0, 0.0)
 """Range of a label's log probability."""
 COUNT_RANGE = (-10.0, 0.0)
@@ -163,30 +170,34 @@ def private_metrics(
     delta: float,
     relation: Relation,
     ledger: Ledger | None,
+    checkpoint: Checkpoint | None = None,
 ) -> Metrics:
     """Charge, score the held-out rows, and release one noisy sum of their scores and histograms."""
     names, low, high = _ranges(estimator, held)
     records = len(held.features)
-    sigma = calibrate(epsilon, delta, FullBatch(), relation, 1, records)
-    mechanism = Mechanism(FullBatch(), relation, 1, sigma, records)
     histograms = histogram_blocks(labels=held.classes is not None)
     scored = Block("scores", len(names) + 1, math.sqrt(len(names) + 1), SCORES_SHARE)
-    blocks = (scored, *histograms)
-    check_blocks(mechanism, blocks)
-    permit = authorise(ledger, Schedule((mechanism,)), delta, purpose="metrics on held-out rows")
-    try:
+    sigma = calibrate(epsilon, delta, FullBatch(), relation, 1, records)
+
+    def rows() -> Records:
         scores = row_scores(estimator, *held.cells())
-        rows = np.stack([scores[name] for name in names], axis=1)
         bins = bin_numbers(scores)
-        places = np.stack([bins[block.name] for block in histograms], axis=1)
-        gate = Gate((rows, places), mechanism, blocks, _ScoresAndBins(), permit)
-        sums = gate.release((low, high))
-    except BaseException:
-        if ledger is not None:
-            ledger.finish(permit.run, "failed")
-        raise
-    if ledger is not None:
-        ledger.finish(permit.run, "finished")
+        places = [bins[block.name] for block in histograms]
+        return np.stack([scores[name] for name in names], axis=1), np.stack(places, axis=1)
+
+    def run(opened: Opened, *_: object) -> tuple[dict[str, Any], Summed]:
+        gate = opened((scored, *histograms), _ScoresAndBins())
+        return gate.release((low, high)), gate
+
+    recipe = Recipe(
+        Schedule((Mechanism(FullBatch(), relation, 1, sigma, records),)),
+        delta,
+        (Stage("metrics", run, releases=1),),
+        ((records, len(names)), (records, len(histograms))),
+        {"metrics": names},
+        purpose="metrics on held-out rows",
+    )
+    (sums, gate), spend = fit_private(recipe, rows, ledger=ledger, checkpoint=checkpoint)
     # A count that noise made tiny or negative says nothing: the quotients are then those of one row in ten.
     released = sums["scores"]
     count = max(float(released[-1]), records / 10)
@@ -202,18 +213,21 @@ def private_metrics(
         root = 2.0 * max(shown, math.sqrt(spread))
         noise[_NAMES[name]] = spread / root if name == "squared_error" else spread
     charge = {
-        "epsilon": permit.epsilon,
+        "epsilon": spend.epsilon,
         "delta": delta,
         "relation": relation,
         "unit": "record",
         "sampling": "full batch",
         "sigma": sigma,
         "rows": records,
-        "run": permit.run,
-        **({} if permit.ledger is None else {"ledger": permit.ledger}),
+        "run": spend.permit.run,
+        **({} if ledger is None else {"ledger": ledger.id}),
     }
+    releases = spend.schedule.parts[0].steps
+    if releases > 1:  # the run died on the way, and what it may have released counts
+        charge["releases"] = releases
     document = {
-        "on": "held-out rows, privately",
+        "on": HELD_OUT,
         "rows": records,
         "metrics": metrics,
         "noise_sd": noise,
@@ -227,6 +241,21 @@ def private_metrics(
         "privacy": charge,
     }
     return Metrics(document, charge)
+
+
+def lost_metrics(ledger: Ledger, checkpoint: Checkpoint) -> Metrics | None:
+    """Return the charges of metrics that died and do not fit the budget again; None if none were begun."""
+    saved = checkpoint.load()
+    if saved is None:
+        return None
+    charges = [row for row in ledger.rows() if row.run == saved.meta["run"] and row.kind in CHARGES]
+    charge: dict[str, Any] = {
+        "epsilon": math.fsum(row.epsilon for row in charges),
+        "delta": math.fsum(row.delta for row in charges),
+        "releases": len(charges),
+        "rows": 0,
+    }
+    return Metrics({"on": HELD_OUT, "rows": 0, "metrics": {}, "privacy": charge}, charge)
 
 
 @dataclass(frozen=True)
@@ -278,7 +307,9 @@ def _ranges(estimator: Estimator, held: Inputs) -> tuple[list[str], NDArray[np.f
 
 def _typical_sd(estimator: Any, held: Inputs) -> float:
     """Predictive standard deviation where every feature is in the middle of its bounds: public."""
-    bounds = held.bounds if held.bounds is not None else getattr(estimator, "feature_bounds_", None)
+    bounds = held.bounds
+    if bounds is None and isinstance(estimator, LinearWeights):
+        bounds = estimator.feature_bounds_
     columns = held.columns
     middle = np.zeros(len(columns)) if bounds is None else np.mean(np.asarray(bounds), axis=0)
     row = pl.DataFrame(np.nan_to_num(middle, posinf=0.0, neginf=0.0)[None, :], schema=columns)

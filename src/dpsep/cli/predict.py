@@ -21,24 +21,18 @@ from typing import Any
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
-from scipy import stats
-from scipy.special import expit, ndtr
 
 from dpsep.cli.errors import WRONG, CallError, explain
 from dpsep.cli.screen import print_json, progress, remark
-from dpsep.cli.units import new_labels
+from dpsep.cli.units import labels_of
 from dpsep.data import Schema, encode, read_table
-from dpsep.estimators.glm import LogisticRegression, PoissonRegression
 from dpsep.estimators.mixed_base import MixedEstimator
-from dpsep.estimators.mixture import GaussianMixture
+from dpsep.estimators.row_scores import predictions
 from dpsep.estimators.statement import PrivacyStatement
 from dpsep.estimators.store import Estimator, StoreError, load
 from dpsep.privacy.checkpoint import atomic_write
 
-__all__ = ["has_counts", "predictions", "run"]
-
-LEVEL = 0.9
-Array = NDArray[np.float64]
+__all__ = ["run"]
 
 
 def run(
@@ -59,7 +53,7 @@ def run(
         matrix, names = encode(frame, schema)
     usable = np.asarray(np.isfinite(matrix).all(axis=1))
     with _usable(folder), progress("predicting", hidden=as_json):
-        groups = new_labels(estimator, frame, schema)
+        groups = _groups(estimator, frame, schema)
         columns = predictions(
             estimator,
             pl.DataFrame(matrix[usable], schema=list(names)),
@@ -87,34 +81,11 @@ def run(
         remark(f"Wrote {result.height} predictions to {out}.")
 
 
-def predictions(
-    estimator: Estimator, features: pl.DataFrame, groups: NDArray[Any] | None = None
-) -> dict[str, NDArray[Any]]:
-    """Return the columns of a prediction, by name; of a mixed model with each row's group, where known."""
-    if len(features) == 0:
-        features = pl.DataFrame({name: [0.0] for name in features.columns})
-        return {name: column[:0] for name, column in predictions(estimator, features).items()}
-    if isinstance(estimator, GaussianMixture):
-        return _components(estimator, features)
-    reach = stats.norm.ppf(0.5 + LEVEL / 2)
-    by_group = {"groups": groups} if isinstance(estimator, MixedEstimator) else {}
-    if hasattr(estimator, "predict_proba"):
-        classifier: Any = estimator
-        mean, variance = classifier._predictor(features, **by_group)
-        link = expit if _is_logistic(estimator) else ndtr
-        spread = reach * np.sqrt(variance)
-        return {
-            "prediction": np.asarray(classifier.predict(features, **by_group)).astype(str),
-            "probability": classifier.predict_proba(features, **by_group)[:, 1],
-            "low": link(mean - spread),
-            "high": link(mean + spread),
-        }
-    regressor: Any = estimator
-    mean, sd = regressor.predict(features, return_std=True, **by_group)
-    low, high = mean - reach * sd, mean + reach * sd
-    if has_counts(estimator):
-        low, high = _count_interval(mean, sd**2)
-    return {"mean": mean, "sd": sd, "low": low, "high": high}
+def _groups(estimator: Estimator, frame: pl.DataFrame, schema: Schema) -> NDArray[Any] | None:
+    """Return the groups of rows to predict: None where the model or the table knows of none."""
+    known = schema.unit is not None and schema.unit in frame.columns
+    own = isinstance(estimator, MixedEstimator) and estimator.unit == "record"
+    return labels_of(frame, schema) if known and own else None
 
 
 def _alike(folder: Path, fit: PrivacyStatement | None, frame: pl.DataFrame, schema: Schema) -> str | None:
@@ -148,35 +119,6 @@ def _usable(folder: Path) -> Iterator[None]:
             "is not as a fit writes it. Restore the folder; if nobody changed it, 'dpsep --debug predict' "
             "shows what is wrong."
         ) from error
-
-
-def has_counts(estimator: Any) -> bool:
-    """Whether a model predicts counts."""
-    return isinstance(estimator, PoissonRegression) or _family(estimator) == "poisson"
-
-
-def _is_logistic(estimator: Any) -> bool:
-    return isinstance(estimator, LogisticRegression) or _family(estimator) == "logistic"
-
-
-def _family(estimator: Any) -> str | None:
-    return estimator.family if isinstance(estimator, MixedEstimator) else None
-
-
-def _components(estimator: GaussianMixture, features: pl.DataFrame) -> dict[str, NDArray[Any]]:
-    chances = estimator.predict_proba(features)
-    return {
-        "component": chances.argmax(axis=1),
-        "probability": chances.max(axis=1),
-        "log_density": np.asarray(estimator.score_samples(features)),
-    }
-
-
-def _count_interval(mean: Array, variance: Array) -> tuple[Array, Array]:
-    """Quantiles of the negative binomial with these moments; near a Poisson's where they are nearly equal."""
-    extra = np.maximum(variance - mean, 1e-9 * mean)
-    size, chance = mean**2 / extra, mean / (mean + extra)
-    return stats.nbinom.ppf(0.5 - LEVEL / 2, size, chance), stats.nbinom.ppf(0.5 + LEVEL / 2, size, chance)
 
 
 def _table(columns: dict[str, NDArray[Any]], usable: NDArray[np.bool_]) -> pl.DataFrame:

@@ -9,13 +9,14 @@ releases made by now could learn: it grows to the charge.
 import math
 from collections.abc import Callable
 
+from dpsep.fit import Watcher
 from dpsep.privacy.curve import spent_so_far
 from dpsep.privacy.mechanism import Schedule
 
 __all__ = ["Spending"]
 
 
-class Spending:
+class Spending(Watcher):
     """An ``on_step`` that passes reports on and knows the epsilon of the releases made.
 
     Examples

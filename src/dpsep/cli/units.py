@@ -19,7 +19,7 @@ from dpsep.data import Schema
 from dpsep.data.frames import unknown_column
 from dpsep.data.large_encoded import unit_labels
 
-__all__ = ["MIXED", "check_ledger", "labels_of", "new_labels", "parse_slopes", "settle_unit"]
+__all__ = ["MIXED", "check_ledger", "labels_of", "parse_slopes", "settle_unit"]
 
 MIXED = {
     "linear": "MixedRegressor",
@@ -90,12 +90,6 @@ def labels_of(frame: pl.DataFrame, schema: Schema) -> NDArray[Any]:
     """Return the group of each row of a table, as the mixed models take it."""
     labels = unit_labels(frame, schema)
     return labels.to_numpy() if isinstance(schema.groups, int) else np.array(labels.to_pylist(), object)
-
-
-def new_labels(estimator: Any, frame: pl.DataFrame, schema: Schema) -> NDArray[Any] | None:
-    """Return the groups of rows to predict: None where the model or the table knows of none."""
-    known = schema.unit is not None and schema.unit in frame.columns
-    return labels_of(frame, schema) if known and getattr(estimator, "unit", None) == "record" else None
 
 
 def parse_slopes(text: str | None, unit: str | None, columns: list[str]) -> tuple[str, ...]:

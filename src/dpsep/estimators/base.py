@@ -224,7 +224,7 @@ class LinearWeights(LinearDraws):
             prior_scale=float(self.prior_scale),
             clip=self._clip(),
             steps=None if self.steps is None else int(self.steps),
-            curvature=float(getattr(likelihood, "curvature_guess", 4.0)),
+            curvature=float(likelihood.curvature_guess),
             cap=2.0,
             reach=self._reach,
             spare=self._spare,
@@ -320,3 +320,37 @@ class LinearWeights(LinearDraws):
         values, vectors = np.linalg.eigh(self.posterior_.covariance)
         spread = matrix @ (vectors * np.sqrt(np.maximum(values, 0.0)))
         return mean, np.sum(spread**2, axis=1)
+
+
+# What the federation asks of an estimator whose rows are elsewhere.
+
+
+def prepare(model: LinearWeights, shape: Callable[[], Structure]) -> tuple[str, ...]:
+    """Check a model's parameters, then keep the columns' names; return what was warned of."""
+    model._check_parameters()
+    structure = shape()
+    leaks = model._collect_leaks(lambda: model._warn_of_leaks(structure, np.empty(0, object)))
+    model._keep_names(structure)
+    return leaks
+
+
+def task_of(model: LinearWeights, shape: Structure) -> Task:
+    """Return the public description of a model's fit."""
+    return model._task(shape)
+
+
+def fit_task(
+    model: LinearWeights,
+    task: Task,
+    records: Callable[[], Records],
+    on_step: Callable[[int, int], None] | None,
+    **changes: Any,
+) -> Spend:
+    """Fit through the gate that the records bring, by a budget with these changes, and keep the result."""
+    return model._fit_private(task, records, on_step, **changes)
+
+
+def keep_result(model: LinearWeights, result: Result) -> None:
+    """Keep a result that was made of no releases of this process."""
+    model._keep(result)
+    model._keep_path(None, None)

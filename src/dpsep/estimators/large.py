@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 
 from dpsep.data import as_matrix
 from dpsep.data.large import LargeColumn, LargeColumns, LargeTable, scan
-from dpsep.privacy.record_sources import Part, Records, Rows, fetch
+from dpsep.privacy.record_sources import Part, Records, Rows, Source, fetch
 
 Array = NDArray[np.float64]
 Code = Callable[[Any], Array]
 
 
-class TableRows:
+class TableRows(Source):
     """Features and target of one large table, as a source of a gate's rows.
 
     Parameters
@@ -197,7 +197,7 @@ def coded(y: Any, code: Code) -> Array:
     return np.concatenate([np.empty(0), *pieces(TableRows(y.table, (), y.name, code).parts()[1])])
 
 
-def _piece_rows(memory: int, columns: int) -> int:
+def _piece_rows(memory: float, columns: int) -> int:
     """Rows of a piece, an eighth of the memory allowed."""
     return max(1, int(memory) // 8 // (8 * max(columns, 1)))
 

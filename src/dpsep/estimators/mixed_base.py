@@ -203,7 +203,7 @@ class MixedEstimator(MixedStructure):
             prior_scale=float(self.prior_scale),
             clip=None if self.clip is None else float(self.clip),
             steps=None if self.steps is None else int(self.steps),
-            curvature=float(getattr(likelihood, "curvature_guess", 4.0)),
+            curvature=float(likelihood.curvature_guess),
             cap=2.0,
             reach=self._reach(),
             room=1.1,

@@ -228,3 +228,8 @@ def statement_of(spend: Spend, leaks: tuple[str, ...]) -> PrivacyStatement:
         names=spend.names,
         leaks=leaks,
     )
+
+
+def sampling_of(estimator: PrivateEstimator) -> Sampling:
+    """Return the sampling that was asked for, as a scheme."""
+    return estimator._sampling()

@@ -53,7 +53,7 @@ KINDS: dict[str, type[Estimator]] = {
     )
 }
 _FUNCTIONS = ("log_likelihood", "mean", "sample")
-_LEFT_OUT = ("random_state", "ledger", "checkpoint", *_FUNCTIONS)
+LEFT_OUT = ("random_state", "ledger", "checkpoint", *_FUNCTIONS)
 _KEPT = ("_layout",)
 """Learned without a name that ends in an underscore: where the parameters of a `BayesianModel` are."""
 
@@ -93,12 +93,12 @@ def save(
         raise StoreError(f"cannot save a {kind}; those that can be saved are {', '.join(KINDS)}.")
     check_is_fitted(estimator)
     parameters = estimator.get_params(deep=False)
-    learned = {name: value for name, value in vars(estimator).items() if _is_learned(name)}
+    learned = {name: value for name, value in vars(estimator).items() if is_learned(name)}
     statement = getattr(estimator, "privacy_", None)
     content = {
         "format": FORMAT,
         "estimator": kind,
-        "parameters": {name: pack(parameters[name]) for name in parameters if name not in _LEFT_OUT},
+        "parameters": {name: pack(parameters[name]) for name in parameters if name not in LEFT_OUT},
         "learned": {name: pack(value) for name, value in learned.items()},
     }
     functions = [name for name in _FUNCTIONS if parameters.get(name) is not None]
@@ -106,14 +106,14 @@ def save(
         content["functions"] = functions
     privacy = {"private": False} if statement is None else {"private": True} | statement.to_dict()
     privacy |= charged or {}
-    files = {POSTERIOR: _json(content), PRIVACY: _json(privacy), **(extra or {})}
-    manifest: dict[str, Any] = {"format": FORMAT, "files": {name: _sha256(files[name]) for name in files}}
-    manifest["sha256"] = _sha256(_json(manifest))
+    files = {POSTERIOR: as_json(content), PRIVACY: as_json(privacy), **(extra or {})}
+    manifest: dict[str, Any] = {"format": FORMAT, "files": {name: sha256(files[name]) for name in files}}
+    manifest["sha256"] = sha256(as_json(manifest))
     folder = Path(folder)
     make_folder(folder)
     for name, text in files.items():
         atomic_write(folder / name, text)
-    atomic_write(folder / MANIFEST, _json(manifest))
+    atomic_write(folder / MANIFEST, as_json(manifest))
     fsync_folder(folder)
 
 
@@ -143,14 +143,14 @@ def load(folder: str | os.PathLike[str]) -> Estimator:
         _check_format(folder, content["format"])
         kind = KINDS[content["estimator"]]
         parameters: dict[str, Any] = {name: unpack(part) for name, part in content["parameters"].items()}
-        if not parameters.keys().isdisjoint(_LEFT_OUT):  # a stranger's folder names no ledger of ours
+        if not parameters.keys().isdisjoint(LEFT_OUT):  # a stranger's folder names no ledger of ours
             raise ValueError("a parameter that is never stored")
         # What a model offers depends on which functions it has; without a log-likelihood it says so itself.
         absent = set(content.get("functions", ())) & {"mean", "sample"}
         parameters.update({name: Missing(name) for name in absent})
         estimator = kind(**parameters)
         for name, value in content["learned"].items():
-            if not _is_learned(name):  # a method, say, that a value would hide
+            if not is_learned(name):  # a method, say, that a value would hide
                 raise ValueError("not the name of something learned")
             setattr(estimator, name, unpack(value))
         check_is_fitted(estimator)
@@ -172,8 +172,8 @@ def _manifest(folder: Path) -> dict[str, Any]:
     try:
         manifest = json.loads((folder / MANIFEST).read_bytes())
         version, files, digest = manifest["format"], manifest["files"], manifest.pop("sha256", None)
-        whole = _sha256(_json(manifest))
-        named = isinstance(files, dict) and all(map(_is_file_name, files))
+        whole = sha256(as_json(manifest))
+        named = isinstance(files, dict) and all(map(is_file_name, files))
     except FileNotFoundError:
         raise StoreError(
             f"{folder} has no {MANIFEST}: it is not the folder of a finished fit. Name one that is."
@@ -215,18 +215,18 @@ def _check_format(folder: Path, version: Any) -> None:
     )
 
 
-def _is_learned(name: str) -> bool:
+def is_learned(name: str) -> bool:
     return (name.endswith("_") and not name.startswith("_")) or name in _KEPT
 
 
-def _is_file_name(name: str) -> bool:
+def is_file_name(name: str) -> bool:
     """Say whether a name is that of a file in the folder, and not a way out of it."""
     return name not in ("", ".", "..") and name.isprintable() and not set(name) & {"/", "\\", ":"}
 
 
-def _json(content: Any) -> str:
+def as_json(content: Any) -> str:
     return json.dumps(content, indent=1, allow_nan=False) + "\n"
 
 
-def _sha256(text: str) -> str:
+def sha256(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8")).hexdigest()

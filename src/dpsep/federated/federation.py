@@ -28,7 +28,7 @@ from dpsep.privacy.grid import Block, Contribution
 from dpsep.privacy.mechanism import Mechanism
 from dpsep.privacy.noise import WordStream
 from dpsep.privacy.permit import Permit
-from dpsep.privacy.record_sources import Part, Records
+from dpsep.privacy.record_sources import Part, Records, Source
 
 __all__ = ["Federation", "timetable"]
 
@@ -248,7 +248,7 @@ class Federation:
                 )
 
 
-class _Elsewhere:
+class _Elsewhere(Source):
     """The source of handles: it makes gates, and has no rows to read."""
 
     def __init__(self, federation: Federation) -> None:

@@ -13,13 +13,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
-import numpy as np
+from sklearn.base import is_classifier
 
 from dpsep.estimators import natural
-from dpsep.estimators.base import LinearWeights
+from dpsep.estimators.base import LinearWeights, fit_task, prepare, task_of
 from dpsep.estimators.glm import LinearRegression, LogisticRegression, PoissonRegression, ProbitRegression
 from dpsep.estimators.input_checks import Structure
-from dpsep.estimators.private import statement_of
+from dpsep.estimators.private import sampling_of, statement_of
 from dpsep.estimators.run import design_schedule
 from dpsep.estimators.statement import PrivacyStatement
 from dpsep.federated.distributed import check_deviation
@@ -83,17 +83,14 @@ def fit(model: Model, federation: Federation, *, on_step: Callable[[int, int], N
     True
     """
     check_model(model, federation)
-    model._check_parameters()
-    shape = shape_of(federation)
-    leaks = model._collect_leaks(lambda: model._warn_of_leaks(shape, np.empty(0, object)))
-    model._keep_names(shape)
+    leaks = prepare(model, lambda: shape_of(federation))
     budget, terms = _offered(model, federation)
     _check_ledger(model, federation)
     shape = shape_of(federation)  # sites that refused the offer are left out
     status = "failed"
     try:
-        task = model._task(shape)._replace(excess=_excess(federation, terms))
-        spend = model._fit_private(task, federation.records, on_step, **budget._asdict())
+        task = task_of(model, shape)._replace(excess=_excess(federation, terms))
+        spend = fit_task(model, task, federation.records, on_step, **budget._asdict())
         status = "finished"
     finally:
         session = federation.session
@@ -151,13 +148,18 @@ def check_model(model: Any, federation: Federation) -> None:
             "a federated fit takes no checkpoint: what sites answered is kept by them, and a server that "
             "died begins a new run. Use checkpoint=None."
         )
-    if getattr(model, "classes", ()) is None:
+    if isinstance(model, LogisticRegression | ProbitRegression) and model.classes is None:
         raise ValueError("declare classes=[negative, positive]: the labels stay at the sites.")
     if model.ledger is not None and federation.per_round is not None:
         raise ValueError(
             "with sites_per_round each site is charged for its own rounds, in its own ledger; use "
             "ledger=None on the server."
         )
+
+
+def declared_classes(model: LinearWeights) -> tuple[Any, ...] | None:
+    """Return the classes as they travel; None of a model of numbers."""
+    return tuple(model.classes_.tolist()) if is_classifier(model) else None
 
 
 def _check_noise(model: LinearWeights, terms: Terms) -> None:
@@ -197,10 +199,10 @@ def _budget(model: LinearWeights, federation: Federation) -> Budget:
 
 
 def _schedule(model: LinearWeights, federation: Federation, budget: Budget) -> Schedule:
-    task = model._task(shape_of(federation))
-    if model._natural() is not None and task.steps is None:
+    task = task_of(model, shape_of(federation))
+    if model.update == "natural" and task.steps is None:
         task = task._replace(steps=natural.STEPS)
-    return design_schedule(task, budget.epsilon, budget.delta, model.relation, model._sampling())[0]
+    return design_schedule(task, budget.epsilon, budget.delta, model.relation, sampling_of(model))[0]
 
 
 def _terms(model: LinearWeights, federation: Federation, budget: Budget) -> Terms:
@@ -213,7 +215,6 @@ def terms_of(
     model: LinearWeights, federation: Federation, parts: Sequence[Mechanism], coordinates: int, local: int = 0
 ) -> Terms:
     """Return what the sites are asked to take part in, from a model, its mechanisms and the sites' table."""
-    classes = getattr(model, "classes_", None)
     return Terms(
         mode=federation.mode,
         honest=federation.settings.honest,
@@ -224,7 +225,7 @@ def terms_of(
         rounds=None,
         columns=federation.columns,
         target=next(iter(federation.sites().values())).target,
-        classes=None if classes is None else tuple(classes.tolist()),
+        classes=declared_classes(model),
         coordinates=coordinates,
         local=local,
     )

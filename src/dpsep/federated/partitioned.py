@@ -28,8 +28,9 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsep.estimators.base import LinearWeights
+from dpsep.estimators.base import LinearWeights, keep_result, prepare, task_of
 from dpsep.estimators.columns import several, single, through_zero
+from dpsep.estimators.private import sampling_of
 from dpsep.estimators.run import Result, Task, blocks_of, contribution_of, settings_of
 from dpsep.estimators.statement import PrivacyStatement
 from dpsep.federated import wire
@@ -97,14 +98,11 @@ def fit_partitioned(
     The model, fitted.
     """
     check_model(model, federation)
-    model._check_parameters()
     if federation.mode != "own" or federation.per_round is not None:
         raise ValueError("partitioned EP runs in mode 'own', with all sites in every round.")
     if rounds < 1 or local < 1 or not 0 < damping <= 1:
         raise ValueError("rounds and local must be at least 1, and damping in (0, 1].")
-    shape = shape_of(federation)
-    leaks = model._collect_leaks(lambda: model._warn_of_leaks(shape, np.empty(0, object)))
-    model._keep_names(shape)
+    leaks = prepare(model, lambda: shape_of(federation))
     terms = _terms(model, federation, rounds, local)
     federation.offer(terms)
     job = _job(model, federation, terms, damping)
@@ -118,25 +116,25 @@ def fit_partitioned(
     mean, covariance, noise = job.product.moments()
     steps = rounds * local
     columns = job.settings.features, job.settings.outcome
-    model._keep(Result(mean, covariance, noise, None, *columns, steps))
-    model._keep_path(None, None)  # of the sites' releases only their products come here
+    # Of the sites' releases only their products come here: there is no path.
+    keep_result(model, Result(mean, covariance, noise, None, *columns, steps))
     model.privacy_ = _statement(job, leaks)
     return model
 
 
 def _terms(model: LinearWeights, federation: Federation, rounds: int, local: int) -> Terms:
-    task = model._task(shape_of(federation))
+    task = task_of(model, shape_of(federation))
     if task.feature_scaling is None or task.outcome_scaling is None or task.learned_noise:
         raise ValueError(
             "partitioned EP needs declared bounds, and of a linear regression target_bounds and "
             "noise_precision: sites keep no common scale that could be found on the way."
         )
-    if model._natural() is not None:
+    if model.update == "natural":
         raise ValueError("partitioned EP takes steps of the stable update; use update='stable'.")
     if model.ledger is not None:
         raise ValueError("in partitioned EP every release is a site's own; use ledger=None on the server.")
     steps = rounds * local
-    sampling = model._sampling()
+    sampling = sampling_of(model)
     sigma = calibrate(
         float(model.epsilon), float(model.delta), sampling, model.relation, steps=steps, records=task.records
     )
@@ -146,7 +144,7 @@ def _terms(model: LinearWeights, federation: Federation, rounds: int, local: int
 
 
 def _job(model: LinearWeights, federation: Federation, terms: Terms, damping: float) -> _Job:
-    task = model._task(shape_of(federation))
+    task = task_of(model, shape_of(federation))
     assert task.feature_scaling is not None
     assert task.outcome_scaling is not None
     columns = several(task.feature_scaling), single(task.outcome_scaling)

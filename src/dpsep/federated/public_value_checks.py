@@ -129,8 +129,9 @@ def _is_model(contribution: Any) -> bool:
         allowed = _LIKELIHOODS if isinstance(contribution, GLMContribution) else (*_LIKELIHOODS, *_NOISES)
     if type(likelihood) not in allowed or type(contribution.intercept) is not bool:
         return False
-    rule = getattr(likelihood, "rule", RULES[0])
-    scales = (getattr(likelihood, name, 1.0) for name in ("curvature_guess", "noise_precision"))
+    fields = vars(likelihood)
+    rule = fields.get("rule", RULES[0])
+    scales = (fields[name] for name in fields.keys() & {"curvature_guess", "noise_precision"})
     return (
         isinstance(rule, str)
         and rule in RULES

@@ -152,6 +152,11 @@ class Site:
         return f"Site({self.name!r}, rows={self._shape[0]}, columns={self._shape[1]})"
 
     @property
+    def rows(self) -> int:
+        """Public number of records."""
+        return self._shape[0]
+
+    @property
     def secure(self) -> bool:
         """Whether the site's noise is for release."""
         return self._stream is None or self._stream.secure

@@ -19,6 +19,11 @@ e the known standard deviation of s: a running mean of the estimates s v, in whi
 its fixed point log v then has variance of at most e^2 min( w / (2 - w), 1 / (averaged iterates) ) due to
 noise; with 2 / N for the records themselves it gives the shape of the Gamma that is reported.
 
+*Adam is our own.* With optax 0.2.8 this file is as long (347 lines) and `dpsep.inference.sketch` four lines
+shorter (308), fits agree to the net's tolerance, and a move takes 115 instead of 30 microseconds at 100
+weights (128 for 46 at 1000; half as long at 20,000), a search of mixtures 28 instead of 21 ms, the import of
+an estimator 2.25 instead of 2.11 s; optax and absl-py would be two more packages to trust.
+
 **Privacy.** Everything here follows from releases and public constants. The Monte Carlo draws are public:
 they come from the seed and the number of the step, and hide nothing.
 The proof is in docs/proofs/network-gradients.md.

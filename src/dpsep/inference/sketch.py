@@ -253,7 +253,7 @@ def _best_candidate(
 
 
 def _adam(loss: Any, start: Any, steps: int, rate: float) -> Any:
-    """Descend by Adam with a rate that falls by a cosine."""
+    """Descend by Adam with a rate that falls by a cosine; why not by optax: see `dpsep.inference.descent`."""
 
     def one(carry: Any, number: jax.Array) -> tuple[Any, None]:
         at, first, second = carry

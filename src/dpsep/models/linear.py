@@ -126,6 +126,11 @@ class LearnedNoise:
     (0.5, 2.0)
     """
 
+    @property
+    def curvature_guess(self) -> float:
+        """Noise precision of a target with half the scale of its bounds."""
+        return 4.0
+
     def tilted(
         self, mean: ArrayLike, variance: ArrayLike, noise: Gamma, y: ArrayLike
     ) -> tuple[Tilted, Gamma]:

@@ -24,10 +24,10 @@ import jax
 import jax.numpy as jnp
 
 _DENSITY_AT_ZERO = 1.0 / math.sqrt(2.0 * math.pi)
-_TURN = 4.0
-_ENOUGH = 64.0  # the density there is zero in double precision
+TURN = 4.0
+ENOUGH = 64.0  # the density there is zero in double precision
 # Coefficients of t^0, t^1, ...
-_DOUBLE = (
+DOUBLE = (
     11.822340879632077, -23.592785901321246, 24.682598918122228, -15.784498769670033, 5.4141110627191255,
     0.11054380465257317, -0.92757066989020408, 0.20448700437201692, 0.13391995601977443,
     -0.052976839804599845, -0.023651251359940036, 0.010867136148741623, 0.0054412911439115352,
@@ -36,7 +36,7 @@ _DOUBLE = (
     1.2190046445294061e-5, -1.2457269127799758e-6, -3.2579677151276287e-6, -1.5589042359502323e-7,
     5.6601244560077762e-7, 4.190583552025779e-8, -4.8879525754733893e-8,
 )  # fmt: skip
-_SINGLE = (
+SINGLE = (
     11.8223408, -23.5927857, 24.6826058, -15.7845053, 5.41399736, 0.110614786, -0.926861575, 0.204143875,
     0.131771479, -0.0521204641, -0.0201735431, 0.00971214855, 0.00237209456, -0.00111175393,
 )  # fmt: skip
@@ -75,7 +75,7 @@ def rectified_normal(alpha: jax.Array) -> Rectified:
     """
     x = jnp.abs(alpha)
     density = _DENSITY_AT_ZERO * jnp.exp(-0.5 * x * x)
-    s, inverse = _excess(jnp.minimum(x, _ENOUGH))
+    s, inverse = _excess(jnp.minimum(x, ENOUGH))
     tail, f = density * (s + x) * inverse, density * (1.0 - x * s) * inverse
     square = density * s
     right = alpha > 0
@@ -90,11 +90,11 @@ def rectified_normal(alpha: jax.Array) -> Rectified:
 
 def _excess(x: jax.Array) -> tuple[jax.Array, jax.Array]:
     """S(x) for x >= 0, and 1 / (1 + x^2): both from one division."""
-    shifted, square = x + _TURN, 1.0 + x * x
+    shifted, square = x + TURN, 1.0 + x * x
     both = 1.0 / (shifted * square)
     inverse = both * square
-    t = (x - _TURN) * inverse
+    t = (x - TURN) * inverse
     total = jnp.zeros_like(x)
-    for coefficient in reversed(_DOUBLE if x.dtype.itemsize == 8 else _SINGLE):
+    for coefficient in reversed(DOUBLE if x.dtype.itemsize == 8 else SINGLE):
         total = total * t + coefficient
     return total * inverse * inverse * inverse, both * shifted

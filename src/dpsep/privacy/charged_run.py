@@ -85,6 +85,7 @@ def charged_run(
     checkpoint: Checkpoint | None,
     seed: int | None,
     unit: str = "record",
+    purpose: str = "fit",
 ) -> tuple[Result, Permit, bool]:
     """Rehearse, charge a schedule, do the work; return its result, what was charged, and if it is secure.
 
@@ -104,6 +105,8 @@ def charged_run(
         Makes the noise reproducible, and the result not for release.
     unit
         Whose privacy is counted: what one row of the gate's arrays is.
+    purpose
+        What is charged for, in the ledger's row.
     """
     stream = None if seed is None else SeededStream(seed)
     names = tuple(stages)
@@ -112,7 +115,7 @@ def charged_run(
     with ReleaseLog(checkpoint, fingerprint, ledger) as log:
         rehearse(work, schedule, shapes)
         if log.run is None:
-            permit = authorise(ledger, schedule, delta, unit=unit)
+            permit = authorise(ledger, schedule, delta, unit=unit, purpose=purpose)
             log.begin(permit.run, secure=stream is None)
         else:
             permit = _again(log, schedule, delta, ledger, names, unit, secure=stream is None)

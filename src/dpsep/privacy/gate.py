@@ -205,9 +205,9 @@ def make_gate(
 ) -> Gate:
     """Return the gate to these records: this file's, or that of the federation that holds them."""
     first = records[0]
-    if isinstance(first, Part) and hasattr(first.source, "gate"):
-        return first.source.gate(records, mechanism, blocks, contribution, permit, stream=stream)
-    return Gate(records, mechanism, blocks, contribution, permit, stream=stream)
+    given = (records, mechanism, blocks, contribution, permit)
+    elsewhere = first.source.gate(*given, stream=stream) if isinstance(first, Part) else None
+    return Gate(*given, stream=stream) if elsewhere is None else elsewhere
 
 
 def check_blocks(mechanism: Mechanism, blocks: Sequence[Block]) -> None:

@@ -125,8 +125,7 @@ class Reader:
 
     def layout(self) -> tuple[Any, ...]:
         """How rows are cut, and of which table: what processes that sum together must have alike."""
-        sources = [getattr(array, "source", None) for array in self._records]
-        identities = [getattr(source, "identity", "") for source in sources]
+        identities = [array.source.identity if isinstance(array, Part) else "" for array in self._records]
         return self._capacity, [array.shape for array in self._records], identities
 
     def sums(
@@ -226,7 +225,7 @@ def local_devices() -> list[Any]:
 
 def _allowed(array: Any) -> float:
     """Bytes of chunks that the source of an array lets stay: half of what it may hold."""
-    return getattr(array.source, "memory", math.inf) / 2 if isinstance(array, Part) else math.inf
+    return array.source.memory / 2 if isinstance(array, Part) else math.inf
 
 
 def _room_to_keep(devices: list[Any]) -> int:

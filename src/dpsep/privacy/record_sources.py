@@ -10,10 +10,11 @@ is the sample); a source must not write it down. How long reading takes is not h
 The proof is in docs/proofs/gate.md.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,17 +24,31 @@ Rows = NDArray[np.int64] | slice
 Item = TypeVar("Item")
 
 
-@runtime_checkable
-class Source(Protocol):
-    """A table of several arrays that are not in memory."""
+class Source:
+    """A table of several arrays that are not in memory.
+
+    Attributes
+    ----------
+    memory
+        Bytes that it may hold.
+    identity
+        What tells it from another table: public.
+    """
+
+    memory: float = math.inf
+    identity: Any = ""
 
     def __len__(self) -> int:
         """Return the number of rows, which is public."""
-        ...
+        raise NotImplementedError
 
     def take(self, rows: Rows, parts: Sequence[int]) -> list[NDArray[np.float64]]:
         """Read rows of some of the arrays."""
-        ...
+        raise NotImplementedError
+
+    def gate(self, *arguments: Any, **more: Any) -> Any:
+        """Return a gate to rows that cannot be read here, by the arguments of `Gate`; None where they can."""
+        del arguments, more
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +65,7 @@ class Part:
         As a NumPy array's.
     """
 
-    source: Any
+    source: Source
     part: int
     shape: tuple[int, ...]
 

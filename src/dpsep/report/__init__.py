@@ -1,1 +1,1 @@
-"""Pictures of fits."""
+"""Pictures of fits, and the page of a run."""

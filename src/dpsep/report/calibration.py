@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsep.estimators.predictive import PosteriorDraws
 from dpsep.privacy.leaks import warn_leak
 
 Array = NDArray[np.float64]
@@ -143,7 +144,7 @@ def calibration(
     >>> bool(abs(found.coverage[0] - 0.9) < 0.05)
     True
     """
-    if not hasattr(estimator, "predictive_cdf"):
+    if not issubclass(type(estimator), PosteriorDraws):
         raise TypeError(
             f"a {type(estimator).__name__} has no target to be calibrated on; use a regression, a classifier "
             "or a network, and log_predictive_density for a mixture."

@@ -3,7 +3,10 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-__all__ = ["Marginal", "marginals", "quantity"]
+__all__ = ["COMPONENTS", "Marginal", "marginals"]
+
+COMPONENTS = "mean of the component"
+"""What the marginals of a mixture are of."""
 
 
 class Marginal(NamedTuple):
@@ -15,15 +18,17 @@ class Marginal(NamedTuple):
     own: float
 
 
-def marginals(estimator: Any, level: float, names: Sequence[str] | None) -> tuple[list[Marginal], bool]:
-    """Return what is drawn of each row of a summary, and whether noise of privacy is in it."""
+def marginals(estimator: Any, level: float, names: Sequence[str] | None) -> tuple[list[Marginal], bool, str]:
+    """Return what is drawn of each row of a summary, if noise of privacy is in it, and what it is of."""
     found = estimator.summary(level)
-    rows = []
+    rows, quantity = [], "coefficient"
     for row in found:
         if "layer" in row:
+            quantity = "weight, about its mean"
             label, mean, reach = f"layer {row['layer']} ({row['weights']} weights)", 0.0, row["width"] / 2
         else:
             label = row["name"] if "name" in row else f"{row['component']}: {row['column']}"
+            quantity = quantity if "name" in row else COMPONENTS
             mean, reach = row["mean"], (row["high"] - row["low"]) / 2
         rows.append(Marginal(label, mean, reach, row["width_without_noise"] / 2))
     if names is not None:
@@ -34,11 +39,4 @@ def marginals(estimator: Any, level: float, names: Sequence[str] | None) -> tupl
         rows = [known[name] for name in names]
     if any(row.reach == 0 for row in rows):
         raise ValueError("the fit found a point and no posterior; there is nothing to draw.")
-    return rows, found.noise and any(row.own < row.reach for row in rows)
-
-
-def quantity(estimator: Any) -> str:
-    """Say what the marginals are of, for the label of an axis."""
-    if hasattr(estimator, "means_"):
-        return "mean of the component"
-    return "weight, about its mean" if hasattr(estimator, "n_weights_") else "coefficient"
+    return rows, found.noise and any(row.own < row.reach for row in rows), quantity

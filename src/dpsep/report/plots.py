@@ -19,7 +19,7 @@ from scipy.stats import binom, norm
 from dpsep.data import as_matrix
 from dpsep.report.calibration import Calibration, warn_of_rows
 from dpsep.report.drawing import BLUE, GREY, ORANGE, PALE, legend_above, new_axes, plain, rows_down
-from dpsep.report.marginals import marginals, quantity
+from dpsep.report.marginals import COMPONENTS, marginals
 from dpsep.report.planning import plot_plan
 
 __all__ = [
@@ -67,12 +67,12 @@ def plot_forest(
     >>> axes.get_xlabel()
     'coefficient'
     """
-    rows, noisy = marginals(estimator, level, names)
+    rows, noisy, quantity = marginals(estimator, level, names)
     ax = new_axes(ax, height=1.5 + 0.34 * len(rows))
     places = np.arange(len(rows))
     means = np.array([row.mean for row in rows])
     reach, own = np.array([row.reach for row in rows]), np.array([row.own for row in rows])
-    if not hasattr(estimator, "means_"):  # zero is no special place for a component
+    if quantity != COMPONENTS:  # zero is no special place for a component
         ax.axvline(0.0, color=GREY, linewidth=1, zorder=1)
     if noisy:
         label = f"{level:.0%} interval"
@@ -85,7 +85,7 @@ def plot_forest(
     # A thin mark: a round one would cover intervals that are narrow on the scale of the means.
     ax.plot(means, places, "|", color="black", markersize=12, markeredgewidth=1.2, zorder=4, label="mean")
     rows_down(ax, [row.label for row in rows], top=-0.6)
-    ax.set_xlabel(quantity(estimator))
+    ax.set_xlabel(quantity)
     return legend_above(ax)
 
 
@@ -110,9 +110,9 @@ def plot_posterior(estimator: Any, *, names: Sequence[str] | None = None, ax: An
     >>> len(axes.lines) > 0
     True
     """
-    rows, noisy = marginals(estimator, LEVEL, names)
+    rows, noisy, quantity = marginals(estimator, LEVEL, names)
     ax = new_axes(ax, height=1.4 + 0.55 * len(rows))
-    if not hasattr(estimator, "means_"):  # zero is no special place for a component
+    if quantity != COMPONENTS:  # zero is no special place for a component
         ax.axvline(0.0, color=GREY, linewidth=1, zorder=1)
     reach = float(norm.ppf(0.5 + LEVEL / 2))
     grid = np.linspace(-3.5, 3.5, 141)
@@ -129,7 +129,7 @@ def plot_posterior(estimator: Any, *, names: Sequence[str] | None = None, ax: An
             x, label = row.mean + grid * row.own / reach, "without the noise of privacy" if first else None
             ax.plot(x, place - 0.85 * bell, color=BLUE, linewidth=1.4, zorder=2 + place, label=label)
     rows_down(ax, [row.label for row in rows], top=-1.0, shift=-0.42)
-    ax.set_xlabel(quantity(estimator))
+    ax.set_xlabel(quantity)
     return legend_above(ax)
 
 

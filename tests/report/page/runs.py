@@ -92,8 +92,8 @@ def seal(folder: Path) -> None:
         "format": store.FORMAT,
         "files": {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names},
     }
-    manifest["sha256"] = store._sha256(store._json(manifest))
-    (folder / "manifest.json").write_text(store._json(manifest), "utf-8")
+    manifest["sha256"] = store.sha256(store.as_json(manifest))
+    (folder / "manifest.json").write_text(store.as_json(manifest), "utf-8")
 
 
 def wide_summary(rows: int) -> str:

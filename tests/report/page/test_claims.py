@@ -10,6 +10,8 @@ from typer.testing import CliRunner
 
 from dpsep.cli.commands import app
 from dpsep.privacy.ledger import Ledger
+from dpsep.privacy.mechanism import Mechanism
+from dpsep.privacy.sampling import FullBatch
 from dpsep.report.page import render
 
 from .checks import check_page, says_nothing_of_privacy
@@ -161,6 +163,11 @@ def test_two_releases_of_metrics_are_stated_as_two(scored: tuple[Path, Path], tm
     twice = put(releases=2, epsilon=2 * charge["epsilon"], delta=2 * charge["delta"])
     recharged(folder, twice)
     assert "PRIVATE, (ε = 5, δ = 3e−5)" in check_page(render(folder)).words
+    # Two releases of full batches are one Gaussian mechanism, which costs less than the sum.
+    both = Mechanism(FullBatch(), "zero-out", 2, charge["sigma"], charge["rows"]).epsilon(charge["delta"])
+    assert both < 1.6 * charge["epsilon"]
+    recharged(folder, put(epsilon=both, delta=charge["delta"]))
+    assert "PRIVATE, (ε = 4" in check_page(render(folder)).words
     recharged(folder, put(epsilon=charge["epsilon"]))
     assert _refused(folder, "The release of the metrics costs more than is stated for it.")
 

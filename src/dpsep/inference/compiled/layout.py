@@ -122,8 +122,8 @@ def numbers(real: Any) -> tuple[Any, ...]:
     double = np.dtype(real) == np.float64
     scale = 1.0 / math.sqrt(2.0 * math.pi)
     series = [scale * math.log(2.0) ** k / math.factorial(k) for k in range(13 if double else 8)]
-    excess = rectifier._DOUBLE if double else rectifier._SINGLE
-    limits = (np.finfo(real).tiny, rectifier._ENOUGH, rectifier._TURN, -0.5 / math.log(2.0))
+    excess = rectifier.DOUBLE if double else rectifier.SINGLE
+    limits = (np.finfo(real).tiny, rectifier.ENOUGH, rectifier.TURN, -0.5 / math.log(2.0))
     least = -1022.0 if double else -126.0
     return _parts(series, real), _parts(excess, real), tuple(real(each) for each in (*limits, least))
 

@@ -137,8 +137,8 @@ def read_metrics(run: Run, fit: PrivacyStatement) -> Charge | None:
     )
     if not sound:
         raise Refused("The charge of the metrics is not as a fit writes it.")
-    one = Mechanism(FullBatch(), fit.relation, 1, charge["sigma"], charge["rows"])  # pyright: ignore[reportArgumentType] -- checked above
-    if _exceeds(releases * one.epsilon(stated.delta / releases), stated.epsilon):
+    made = Mechanism(FullBatch(), fit.relation, releases, charge["sigma"], charge["rows"])  # pyright: ignore[reportArgumentType] -- checked above
+    if _exceeds(made.epsilon(stated.delta), stated.epsilon):
         raise Refused("The release of the metrics costs more than is stated for it.")
     return stated
 

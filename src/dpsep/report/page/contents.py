@@ -188,9 +188,9 @@ def _own_rows(posterior: Value | Absent) -> list[Value] | Absent:
     try:
         kind = store.KINDS[posterior["estimator"]]
         given = {name: unpack(value) for name, value in posterior["parameters"].items()}
-        estimator: Any = kind(**{name: given[name] for name in given.keys() - {*store._LEFT_OUT}})
+        estimator: Any = kind(**{name: given[name] for name in given.keys() - {*store.LEFT_OUT}})
         for name, value in posterior["learned"].items():
-            if store._is_learned(name):
+            if store.is_learned(name):
                 setattr(estimator, name, unpack(value))
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")

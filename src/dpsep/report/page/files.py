@@ -160,9 +160,9 @@ def _manifest(folder: Path) -> dict[str, str] | Absent:
         return document
     try:
         version, files, own = document["format"], document["files"], document.pop("sha256")
-        whole = store._sha256(store._json(document))
+        whole = store.sha256(store.as_json(document))
         known = isinstance(version, int) and not isinstance(version, bool) and 1 <= version <= store.FORMAT
-        named = isinstance(files, dict) and all(map(store._is_file_name, files))
+        named = isinstance(files, dict) and all(map(store.is_file_name, files))
         texts = named and all(isinstance(digest, str) for digest in files.values())
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return Absent(f"{_MANIFEST} cannot be read as a manifest.")

@@ -1,4 +1,4 @@
-"""How well each row is predicted: log predictive density, squared error, within the interval, right label.
+"""What is predicted for each row, and how well: log density, squared error, within the interval, right label.
 
 What calibration is made of stands beside it: of numbers and counts the PIT value (the predictive probability
 of a target up to this one) and the residual in predictive standard deviations, of labels the predicted
@@ -18,21 +18,55 @@ import jax
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from scipy import stats
+from scipy.special import expit, ndtr
+from sklearn.base import is_classifier
 
-from dpsep.cli.predict import has_counts, predictions
 from dpsep.data.table import quiet
 from dpsep.estimators.base import LinearWeights
-from dpsep.estimators.glm import LinearRegression
+from dpsep.estimators.glm import LinearRegression, LogisticRegression, PoissonRegression
 from dpsep.estimators.mixed_base import MixedEstimator
 from dpsep.estimators.mixture import GaussianMixture
 from dpsep.estimators.outcomes import counts_below
 from dpsep.estimators.store import Estimator
 
-__all__ = ["row_scores"]
+__all__ = ["predictions", "row_scores"]
 
 Array = NDArray[np.float64]
+LEVEL = 0.9
+"""Of the intervals."""
 PIECE = 4096
 """Rows that are integrated at a time: a public constant that bounds memory."""
+
+
+def predictions(
+    estimator: Estimator, features: pl.DataFrame, groups: NDArray[Any] | None = None
+) -> dict[str, NDArray[Any]]:
+    """Return the columns of a prediction, by name; of a mixed model with each row's group, where known."""
+    if len(features) == 0:
+        features = pl.DataFrame({name: [0.0] for name in features.columns})
+        return {name: column[:0] for name, column in predictions(estimator, features).items()}
+    if isinstance(estimator, GaussianMixture):
+        return _components(estimator, features)
+    reach = stats.norm.ppf(0.5 + LEVEL / 2)
+    by_group = {"groups": groups} if isinstance(estimator, MixedEstimator) else {}
+    if is_classifier(estimator):
+        classifier: Any = estimator
+        mean, variance = classifier._predictor(features, **by_group)
+        link = expit if _is_logistic(estimator) else ndtr
+        spread = reach * np.sqrt(variance)
+        return {
+            "prediction": np.asarray(classifier.predict(features, **by_group)).astype(str),
+            "probability": classifier.predict_proba(features, **by_group)[:, 1],
+            "low": link(mean - spread),
+            "high": link(mean + spread),
+        }
+    regressor: Any = estimator
+    mean, sd = regressor.predict(features, return_std=True, **by_group)
+    low, high = mean - reach * sd, mean + reach * sd
+    if _has_counts(estimator):
+        low, high = _count_interval(mean, sd**2)
+    return {"mean": mean, "sd": sd, "low": low, "high": high}
 
 
 def row_scores(
@@ -66,7 +100,7 @@ def row_scores(
     with quiet(), np.errstate(all="ignore"), jax.debug_nans(False), jax.debug_infs(False):
         if isinstance(estimator, GaussianMixture):
             scores = {"log_density": np.asarray(estimator.score_samples(rows))}
-        elif hasattr(estimator, "predict_proba"):
+        elif is_classifier(estimator):
             first, second = _labels(estimator)
             label = _in_place(target, usable, first)
             density = _log_density(estimator, rows, label, groups)
@@ -102,10 +136,10 @@ def _labels(estimator: Any) -> NDArray[Any]:
 
 
 def _has_target(estimator: Any, target: Any) -> NDArray[np.bool_]:
-    if hasattr(estimator, "predict_proba"):
+    if is_classifier(estimator):
         return np.isin(np.asarray(target), _labels(estimator))
     there = np.isfinite(target)
-    return there & (np.asarray(target) >= 0) if has_counts(estimator) else there
+    return there & (np.asarray(target) >= 0) if _has_counts(estimator) else there
 
 
 def _log_density(
@@ -117,7 +151,7 @@ def _log_density(
     would decide how the others are computed.
     """
     by_group = {"groups": groups} if isinstance(estimator, MixedEstimator) else {}
-    linear = isinstance(estimator, LinearRegression) or getattr(estimator, "family", None) == "linear"
+    linear = isinstance(estimator, LinearRegression) or _family(estimator) == "linear"
     if linear or not isinstance(estimator, LinearWeights | MixedEstimator):
         return np.asarray(estimator.log_predictive_density(rows, target, **by_group))
     mean, variance = estimator._predictor(rows, **by_group)
@@ -136,7 +170,7 @@ def _pit(estimator: Any, rows: pl.DataFrame, target: Array, groups: NDArray[Any]
     found = []
     for start in range(0, len(truth), PIECE):
         part = slice(start, start + PIECE)
-        if has_counts(estimator):
+        if _has_counts(estimator):
             below = counts_below(mean[part], variance[part], np.ceil(truth[part]) - 1.0)
             upto = counts_below(mean[part], variance[part], np.floor(truth[part]))
             found.append(below + point[part] * (upto - below))
@@ -148,3 +182,32 @@ def _pit(estimator: Any, rows: pl.DataFrame, target: Array, groups: NDArray[Any]
 def _finite(values: Array) -> Array:
     """Put the largest double in the place of an infinity."""
     return np.nan_to_num(values, nan=np.nan)
+
+
+def _has_counts(estimator: Any) -> bool:
+    """Whether a model predicts counts."""
+    return isinstance(estimator, PoissonRegression) or _family(estimator) == "poisson"
+
+
+def _is_logistic(estimator: Any) -> bool:
+    return isinstance(estimator, LogisticRegression) or _family(estimator) == "logistic"
+
+
+def _family(estimator: Any) -> str | None:
+    return estimator.family if isinstance(estimator, MixedEstimator) else None
+
+
+def _components(estimator: GaussianMixture, features: pl.DataFrame) -> dict[str, NDArray[Any]]:
+    chances = estimator.predict_proba(features)
+    return {
+        "component": chances.argmax(axis=1),
+        "probability": chances.max(axis=1),
+        "log_density": np.asarray(estimator.score_samples(features)),
+    }
+
+
+def _count_interval(mean: Array, variance: Array) -> tuple[Array, Array]:
+    """Quantiles of the negative binomial with these moments; near a Poisson's where they are nearly equal."""
+    extra = np.maximum(variance - mean, 1e-9 * mean)
+    size, chance = mean**2 / extra, mean / (mean + extra)
+    return stats.nbinom.ppf(0.5 - LEVEL / 2, size, chance), stats.nbinom.ppf(0.5 + LEVEL / 2, size, chance)
