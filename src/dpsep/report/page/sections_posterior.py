@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from dpsep.estimators.network_posterior import FittedNetwork
 from dpsep.report.page.contents import Run, Value, kind_of, learned
 from dpsep.report.page.context import Context
 from dpsep.report.page.files import Absent
@@ -188,9 +189,12 @@ def _width(share: float) -> str:
 def _layers(ctx: Context, rows: list[Value]) -> Value:
     """Return a network's structure, and size and uncertainty of each layer."""
     found = learned(ctx.run, "posterior_")
+    widths, activation = [], ""
+    if isinstance(found, FittedNetwork):
+        widths, activation = list(found.widths), found.activation
     return {
-        "structure": _structure(list(getattr(found, "widths", ()))),
-        "activation": clean(getattr(found, "activation", ""))[:40],
+        "structure": _structure(widths),
+        "activation": clean(activation)[:40],
         "rows": [
             (
                 f"layer {clean(row.get('layer', ''))[:10]}",
