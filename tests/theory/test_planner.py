@@ -20,12 +20,13 @@ from dpsep.estimators.network_task import Task
 from dpsep.estimators.run import design_schedule as weights_design
 from dpsep.privacy.mechanism import Relation
 from dpsep.privacy.sampling import FullBatch
+from dpsep.registry import names, regressions
 from dpsep.theory.networks import noise_share, sep_plan
-from dpsep.theory.planner import ESTIMATORS, Planned
+from dpsep.theory.planner import Planned
 
 BEFORE = Path(dpsep_lab.__file__).parent / "bench" / "before_planner.json"
-MODELS: Any = {name: {"components": 3} if name == "mixture" else {} for name in ESTIMATORS}
-REGRESSIONS: Any = ("linear", "logistic", "probit", "poisson")
+MODELS: Any = {name: {"components": 3} if name == "mixture" else {} for name in names()}
+REGRESSIONS: Any = tuple(entry.name for entry in regressions())
 ROWS, COLUMNS = 400, 2
 
 

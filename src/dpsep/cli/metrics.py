@@ -48,6 +48,7 @@ from dpsep.privacy.ledger import Ledger
 from dpsep.privacy.mechanism import Mechanism, Relation, Schedule
 from dpsep.privacy.sampling import FullBatch
 from dpsep.privacy.shown import down, up
+from dpsep.registry import named
 
 __all__ = ["check_room", "hold_out", "private_metrics", "public_metrics", "read_public"]
 
@@ -260,7 +261,7 @@ def _ranges(estimator: Estimator, held: Inputs) -> tuple[list[str], NDArray[np.f
     """Names and public ranges of the scores that are released."""
     if held.classes is not None:
         ranges = {"log_density": LABEL_RANGE, "correct": (0.0, 1.0)}
-    elif held.model == "poisson":
+    elif named(held.model).target == "count":
         ranges = {"log_density": COUNT_RANGE, "covered": (0.0, 1.0)}
         if held.target_bounds is not None:
             ranges["squared_error"] = (0.0, ((held.target_bounds[1] - held.target_bounds[0]) / 2) ** 2)

@@ -7,7 +7,7 @@ An estimator checks public structure, hands records to `dpsep.estimators.run` an
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import jax
 import numpy as np
@@ -34,7 +34,8 @@ from dpsep.fit import Spend
 from dpsep.privacy.gate import Records
 from dpsep.privacy.mechanism import Relation
 from dpsep.privacy.scaling import Scaling
-from dpsep.theory.glm_defaults import REACH, SPARE
+from dpsep.registry import Words
+from dpsep.theory.glm_defaults import Defaults
 
 Array = NDArray[np.float64]
 
@@ -95,9 +96,11 @@ class LinearWeights(LinearDraws):
     ['classes']
     """
 
+    likelihood: ClassVar[type]
+    defaults: ClassVar[Defaults] = Defaults()
+    words: ClassVar[Words]
+    wire: ClassVar[int]
     _classifier = False
-    _reach = REACH
-    _spare = SPARE
 
     def __init__(
         self,
@@ -226,8 +229,8 @@ class LinearWeights(LinearDraws):
             steps=None if self.steps is None else int(self.steps),
             curvature=float(getattr(likelihood, "curvature_guess", 4.0)),
             cap=2.0,
-            reach=self._reach,
-            spare=self._spare,
+            reach=self.defaults.reach,
+            spare=self.defaults.spare,
             classes=coding(self) if self._classifier else "",
         )
 

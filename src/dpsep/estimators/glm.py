@@ -3,11 +3,13 @@
 Each is `LinearWeights` with a likelihood: what the target means, how it is coded, how it is predicted.
 """
 
+import math
 from typing import Any, Literal, overload
 
 import jax
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import log_ndtr
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
@@ -29,11 +31,13 @@ from dpsep.models import LearnedNoise, LogisticLikelihood, PoissonLikelihood, Pr
 from dpsep.models.concentrated_noise import ConcentratedNoise
 from dpsep.models.linear import GaussianLikelihood
 from dpsep.privacy.scaling import Scaling
-from dpsep.theory.glm_defaults import COUNT_REACH, PROBIT_SPARE
+from dpsep.registry import Words, register
+from dpsep.theory.glm_defaults import COUNT_REACH, PROBIT_SPARE, Defaults
 
 Array = NDArray[np.float64]
 
 
+@register("linear")
 class LinearRegression(RegressorMixin, LinearWeights):
     """Bayesian linear regression with Gaussian noise whose precision is learned, or known.
 
@@ -59,6 +63,15 @@ class LinearRegression(RegressorMixin, LinearWeights):
     >>> [row["name"] for row in model.summary()]
     ['intercept', 'x0', 'x1']
     """
+
+    likelihood = GaussianLikelihood
+    defaults = Defaults(learned_noise=True)
+    words = Words(
+        "linear regression",
+        "A coefficient is by how much the expected target changes when its column grows by one and all other "
+        "columns stay as they are.",
+    )
+    wire = 39
 
     def __init__(
         self,
@@ -155,6 +168,15 @@ class LinearRegression(RegressorMixin, LinearWeights):
         return LearnedNoise().log_predictive(mean, variance, noise, y)
 
 
+def _logistic_curvature(predictor: Array) -> Array:
+    return 1.0 / (2.0 + 2.0 * np.cosh(predictor))
+
+
+def _probit_curvature(predictor: Array) -> Array:
+    density = np.exp(-(predictor**2)) / (2.0 * math.pi)
+    return density / np.exp(log_ndtr(predictor) + log_ndtr(-predictor))
+
+
 class _BinaryClassifier(ClassifierMixin, LinearWeights):
     """Yes/no targets coded -1 and +1 by declared classes."""
 
@@ -249,6 +271,7 @@ class _BinaryClassifier(ClassifierMixin, LinearWeights):
         return log_predictive(self._likelihood(narrow=narrow), mean, variance, y)
 
 
+@register("logistic")
 class LogisticRegression(_BinaryClassifier):
     """Bayesian logistic regression.
 
@@ -273,10 +296,20 @@ class LogisticRegression(_BinaryClassifier):
     ['intercept', 'x0', 'x1']
     """
 
+    likelihood = LogisticLikelihood
+    defaults = Defaults(curvature=_logistic_curvature)
+    words = Words(
+        "logistic regression",
+        "A coefficient is by how much the log odds of the second class change when its column grows by one "
+        "and the others stay: e to the coefficient multiplies the odds.",
+    )
+    wire = 36
+
     def _likelihood(self, *, narrow: bool) -> Any:
         return LogisticLikelihood("fast" if narrow else "robust")
 
 
+@register("probit")
 class ProbitRegression(_BinaryClassifier):
     """Bayesian probit regression.
 
@@ -298,12 +331,21 @@ class ProbitRegression(_BinaryClassifier):
     ['intercept', 'x0', 'x1']
     """
 
-    _spare = PROBIT_SPARE  # labels that are wrong are long, and cutting them biases the fit
+    likelihood = ProbitLikelihood
+    # Labels that are wrong are long, and cutting them biases the fit.
+    defaults = Defaults(spare=PROBIT_SPARE, curvature=_probit_curvature)
+    words = Words(
+        "probit regression",
+        "A coefficient moves the predictor z when its column grows by one; the chance of the second class is "
+        "the normal distribution function at z.",
+    )
+    wire = 37
 
     def _likelihood(self, *, narrow: bool) -> Any:
         return ProbitLikelihood()
 
 
+@register("poisson")
 class PoissonRegression(RegressorMixin, LinearWeights):
     """Bayesian Poisson regression of counts, log link.
 
@@ -330,7 +372,15 @@ class PoissonRegression(RegressorMixin, LinearWeights):
         tags.target_tags.positive_only = True
         return mark_score(tags, private=self.private)
 
-    _reach = COUNT_REACH  # counts vary more than a Poisson model says; a tight clip would bias what it fits
+    likelihood = PoissonLikelihood
+    # Counts vary more than a Poisson model says; a tight clip would bias what it fits.
+    defaults = Defaults(reach=COUNT_REACH, curvature=np.exp)
+    words = Words(
+        "Poisson regression",
+        "A coefficient is by how much the logarithm of the expected count changes when its column grows by "
+        "one: e to the coefficient multiplies the count.",
+    )
+    wire = 38
 
     @overload
     def predict(self, X: Any, return_std: Literal[False] = False) -> Array: ...

@@ -28,10 +28,12 @@ from dpsep.families import Gamma
 from dpsep.models import LearnedNoise, LogisticLikelihood, PoissonLikelihood, ProbitLikelihood
 from dpsep.models.concentrated_noise import ConcentratedNoise
 from dpsep.privacy.scaling import Scaling
+from dpsep.registry import Words, register
 
 Array = NDArray[np.float64]
 
 
+@register("mixed-regressor")
 class MixedRegressor(RegressorMixin, MixedEstimator):
     """Linear or Poisson regression with effects that vary by group.
 
@@ -56,6 +58,7 @@ class MixedRegressor(RegressorMixin, MixedEstimator):
     ((3,), 'intercept')
     """
 
+    words = Words("mixed regression, with effects that vary by group")
     _families = ("linear", "poisson")
 
     def __init__(
@@ -174,6 +177,7 @@ class MixedRegressor(RegressorMixin, MixedEstimator):
         return LearnedNoise().log_predictive(mean, variance, noise, y)
 
 
+@register("mixed-classifier")
 class MixedClassifier(ClassifierMixin, MixedEstimator):
     """Logistic or probit regression with effects that vary by group.
 
@@ -198,6 +202,7 @@ class MixedClassifier(ClassifierMixin, MixedEstimator):
     'intercept'
     """
 
+    words = Words("mixed classification, with effects that vary by group")
     _families = ("logistic", "probit")
     _classifier = True
 

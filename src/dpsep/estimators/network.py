@@ -34,8 +34,10 @@ from dpsep.models import LearnedNoise, ProbitLikelihood
 from dpsep.models.network_factors import Outcome
 from dpsep.privacy.mechanism import Relation
 from dpsep.privacy.sampling import Sampling
+from dpsep.registry import Words, register
 
 Array = NDArray[np.float64]
+_MEANING = "Weights of a network mean little one by one: what counts is how well it predicts."
 
 
 class NetworkEstimator(NetworkDraws):
@@ -211,6 +213,7 @@ class NetworkEstimator(NetworkDraws):
         raise NotImplementedError
 
 
+@register("network")
 class NetworkRegressor(RegressorMixin, NetworkEstimator):
     """Bayesian neural network for regression, with Gaussian noise whose precision is learned.
 
@@ -231,6 +234,8 @@ class NetworkRegressor(RegressorMixin, NetworkEstimator):
     >>> len(model.summary())
     2
     """
+
+    words = Words("Bayesian neural network", _MEANING)
 
     def __init__(
         self,
@@ -316,6 +321,7 @@ class NetworkRegressor(RegressorMixin, NetworkEstimator):
         return density - math.log(found.target_scale)
 
 
+@register("network-classifier")
 class NetworkClassifier(ClassifierMixin, NetworkEstimator):
     """Bayesian neural network for two classes, with a probit output.
 
@@ -337,6 +343,8 @@ class NetworkClassifier(ClassifierMixin, NetworkEstimator):
     >>> len(model.summary())
     2
     """
+
+    words = Words("Bayesian neural network classifier", _MEANING)
 
     _outcome: Outcome = "classification"
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dpsep.federated.config_keys import ConfigError, Keys
+from dpsep.registry import regressions
 
 __all__ = [
     "MODELS",
@@ -30,12 +31,7 @@ __all__ = [
 ]
 
 MODES = ("server", "sites", "own")
-MODELS = {
-    "linear": "LinearRegression",
-    "logistic": "LogisticRegression",
-    "probit": "ProbitRegression",
-    "poisson": "PoissonRegression",
-}
+MODELS = {entry.name: entry.kind for entry in regressions()}
 """Models that a federation fits, by the names that the command line gives them."""
 
 

@@ -21,7 +21,6 @@ import numpy as np
 
 from dpsep.estimators import natural
 from dpsep.estimators.base import LinearWeights
-from dpsep.estimators.glm import LinearRegression, LogisticRegression, PoissonRegression, ProbitRegression
 from dpsep.estimators.input_checks import Structure
 from dpsep.estimators.private import statement_of
 from dpsep.estimators.run import design_schedule
@@ -34,13 +33,14 @@ from dpsep.federated.statement import federation_of
 from dpsep.federated.wire import Terms
 from dpsep.privacy.mechanism import Schedule
 from dpsep.privacy.shown import down, up
+from dpsep.registry import regressions
 
 __all__ = ["fit"]
 
 log = logging.getLogger("dpsep.federated")
 
 Model = TypeVar("Model", bound=LinearWeights)
-KINDS = (LinearRegression, LogisticRegression, ProbitRegression, PoissonRegression)
+KINDS = tuple(entry.load() for entry in regressions())
 """What a federation can fit."""
 _HALVINGS = 12
 """Steps of the search for the noise where sites take turns; it ends within a relative 1e-3."""
@@ -58,7 +58,7 @@ def fit(model: Model, federation: Federation, *, on_step: Callable[[int, int], N
     Parameters
     ----------
     model
-        A `LinearRegression`, `LogisticRegression`, `ProbitRegression` or `PoissonRegression`, private.
+        A regression with one predictor a record (`dpsep.registry.regressions`), private.
         Classes must be declared; columns without declared bounds are scaled privately, through the sites.
         A ``ledger`` is the server's own, beside those of the sites.
     federation
