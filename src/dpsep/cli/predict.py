@@ -28,14 +28,14 @@ from dpsep.cli.errors import WRONG, CallError, explain
 from dpsep.cli.screen import print_json, progress, remark
 from dpsep.cli.units import new_labels
 from dpsep.data import Schema, encode, read_table
-from dpsep.estimators.glm import LogisticRegression, PoissonRegression
+from dpsep.estimators.glm import LogisticRegression
 from dpsep.estimators.mixed_base import MixedEstimator
 from dpsep.estimators.mixture import GaussianMixture
 from dpsep.estimators.statement import PrivacyStatement
 from dpsep.estimators.store import Estimator, StoreError, load
 from dpsep.privacy.checkpoint import atomic_write
 
-__all__ = ["has_counts", "predictions", "run"]
+__all__ = ["predictions", "run"]
 
 LEVEL = 0.9
 Array = NDArray[np.float64]
@@ -96,13 +96,12 @@ def predictions(
         return {name: column[:0] for name, column in predictions(estimator, features).items()}
     if isinstance(estimator, GaussianMixture):
         return _components(estimator, features)
-    reach = stats.norm.ppf(0.5 + LEVEL / 2)
     by_group = {"groups": groups} if isinstance(estimator, MixedEstimator) else {}
     if hasattr(estimator, "predict_proba"):
         classifier: Any = estimator
         mean, variance = classifier._predictor(features, **by_group)
         link = expit if _is_logistic(estimator) else ndtr
-        spread = reach * np.sqrt(variance)
+        spread = stats.norm.ppf(0.5 + LEVEL / 2) * np.sqrt(variance)
         return {
             "prediction": np.asarray(classifier.predict(features, **by_group)).astype(str),
             "probability": classifier.predict_proba(features, **by_group)[:, 1],
@@ -111,9 +110,7 @@ def predictions(
         }
     regressor: Any = estimator
     mean, sd = regressor.predict(features, return_std=True, **by_group)
-    low, high = mean - reach * sd, mean + reach * sd
-    if has_counts(estimator):
-        low, high = _count_interval(mean, sd**2)
+    low, high = regressor.target.interval(mean, sd, LEVEL)
     return {"mean": mean, "sd": sd, "low": low, "high": high}
 
 
@@ -150,11 +147,6 @@ def _usable(folder: Path) -> Iterator[None]:
         ) from error
 
 
-def has_counts(estimator: Any) -> bool:
-    """Whether a model predicts counts."""
-    return isinstance(estimator, PoissonRegression) or _family(estimator) == "poisson"
-
-
 def _is_logistic(estimator: Any) -> bool:
     return isinstance(estimator, LogisticRegression) or _family(estimator) == "logistic"
 
@@ -170,13 +162,6 @@ def _components(estimator: GaussianMixture, features: pl.DataFrame) -> dict[str,
         "probability": chances.max(axis=1),
         "log_density": np.asarray(estimator.score_samples(features)),
     }
-
-
-def _count_interval(mean: Array, variance: Array) -> tuple[Array, Array]:
-    """Quantiles of the negative binomial with these moments; near a Poisson's where they are nearly equal."""
-    extra = np.maximum(variance - mean, 1e-9 * mean)
-    size, chance = mean**2 / extra, mean / (mean + extra)
-    return stats.nbinom.ppf(0.5 - LEVEL / 2, size, chance), stats.nbinom.ppf(0.5 + LEVEL / 2, size, chance)
 
 
 def _table(columns: dict[str, NDArray[Any]], usable: NDArray[np.bool_]) -> pl.DataFrame:

@@ -19,13 +19,12 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from dpsep.cli.predict import has_counts, predictions
+from dpsep.cli.predict import predictions
 from dpsep.data.table import quiet
 from dpsep.estimators.base import LinearWeights
 from dpsep.estimators.glm import LinearRegression
 from dpsep.estimators.mixed_base import MixedEstimator
 from dpsep.estimators.mixture import GaussianMixture
-from dpsep.estimators.outcomes import counts_below
 from dpsep.estimators.store import Estimator
 
 __all__ = ["row_scores"]
@@ -104,8 +103,7 @@ def _labels(estimator: Any) -> NDArray[Any]:
 def _has_target(estimator: Any, target: Any) -> NDArray[np.bool_]:
     if hasattr(estimator, "predict_proba"):
         return np.isin(np.asarray(target), _labels(estimator))
-    there = np.isfinite(target)
-    return there & (np.asarray(target) >= 0) if has_counts(estimator) else there
+    return np.isfinite(target) & estimator.target.allowed(np.asarray(target))
 
 
 def _log_density(
@@ -136,12 +134,8 @@ def _pit(estimator: Any, rows: pl.DataFrame, target: Array, groups: NDArray[Any]
     found = []
     for start in range(0, len(truth), PIECE):
         part = slice(start, start + PIECE)
-        if has_counts(estimator):
-            below = counts_below(mean[part], variance[part], np.ceil(truth[part]) - 1.0)
-            upto = counts_below(mean[part], variance[part], np.floor(truth[part]))
-            found.append(below + point[part] * (upto - below))
-        else:
-            found.append(estimator._normal_below(mean[part], variance[part], truth[part]))
+        below, upto = estimator._below(mean[part], variance[part], truth[part])
+        found.append(below + point[part] * (upto - below))
     return np.concatenate([np.empty(0), *found])
 
 

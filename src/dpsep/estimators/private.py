@@ -38,11 +38,17 @@ MOST_NUMBER = 1e100
 """Largest number that a parameter may be; smaller ones than its inverse are no clips."""
 
 
-class _Unprinted:
-    """A parameter that may be a URL: scikit-learn prints parameters, and a password is not for print."""
+class Unprinted:
+    """A parameter that may be a URL: scikit-learn prints parameters, and a password is not for print.
+
+    Its default, also as a field of a dataclass, is None.
+    """
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
+
+    def __get__(self, estimator: object | None, owner: type) -> Any:
+        return None if estimator is None else vars(estimator).get(self._name)
 
     def __set__(self, estimator: object, value: Any) -> None:
         vars(estimator)[self._name] = guarded(value)
@@ -60,7 +66,7 @@ class PrivateEstimator(BaseEstimator):
     clip: float | None
     relation: Relation
     noise_aware: bool
-    ledger: Any = _Unprinted()
+    ledger: Any = Unprinted()
     checkpoint: Any
     random_state: int | None
     strict: bool
