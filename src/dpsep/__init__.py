@@ -10,6 +10,7 @@ from dpsep.registry import ENTRIES
 
 if TYPE_CHECKING:  # what type checkers see of the names that `__getattr__` finds
     from dpsep.estimators.custom import BayesianModel as BayesianModel
+    from dpsep.estimators.gamma import GammaRegression as GammaRegression
     from dpsep.estimators.glm import LinearRegression as LinearRegression
     from dpsep.estimators.glm import LogisticRegression as LogisticRegression
     from dpsep.estimators.glm import PoissonRegression as PoissonRegression

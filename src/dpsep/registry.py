@@ -54,6 +54,11 @@ class Entry(NamedTuple):
     mixed: str = ""
     in_shell: bool = True
 
+    @property
+    def has_target_bounds(self) -> bool:
+        """Whether it takes bounds of its target, and scales it privately where none are declared."""
+        return self.target in ("number", "positive")
+
     def load(self) -> Any:
         """Import the class."""
         return getattr(import_module(self.module), self.kind)
@@ -69,6 +74,7 @@ ENTRIES: tuple[Entry, ...] = (
     _regression("logistic", "dpsep.estimators.glm:LogisticRegression", "label", "MixedClassifier"),
     _regression("probit", "dpsep.estimators.glm:ProbitRegression", "label", "MixedClassifier"),
     _regression("poisson", "dpsep.estimators.glm:PoissonRegression", "count", "MixedRegressor"),
+    _regression("gamma", "dpsep.estimators.gamma:GammaRegression", "positive"),
     Entry("network", "dpsep.estimators.network", "NetworkRegressor", "number"),
     Entry("network-classifier", "dpsep.estimators.network", "NetworkClassifier", "label"),
     Entry("mixture", "dpsep.estimators.mixture", "GaussianMixture", "none"),

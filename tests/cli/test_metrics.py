@@ -19,7 +19,7 @@ from dpsep.registry import named
 
 from .help import BOUNDED, assert_refused, call, some, with_cells, write_csv
 
-KINDS = {"linear": "y", "logistic": "ill", "probit": "ill", "poisson": "visits"}
+KINDS = {"linear": "y", "logistic": "ill", "probit": "ill", "poisson": "visits", "gamma": "cost"}
 ROWS = 3000
 
 

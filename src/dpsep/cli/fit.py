@@ -259,7 +259,7 @@ def _remarks(request: Request, inputs: Inputs) -> None:
 def _estimator(request: Request, inputs: Inputs, folder: RunFolder, ledger: Ledger | None) -> Any:
     settings: dict[str, Any] = {"private": request.private, "bounds": inputs.bounds, "strict": request.strict}
     entry = named(inputs.model)
-    if entry.target == "number":
+    if entry.has_target_bounds:
         settings["target_bounds"] = inputs.target_bounds
     if inputs.model == "mixture":
         settings |= {"n_components": request.components, "covariance_type": request.covariance or "diag"}

@@ -30,7 +30,7 @@ def weak_budget(request: Any, inputs: Inputs) -> str | None:
     if not request.private or inputs.unit is not None or not named(inputs.model).is_regression:
         return None
     declared = inputs.bounds is not None and (
-        named(inputs.model).target != "number" or inputs.target_bounds is not None
+        not named(inputs.model).has_target_bounds or inputs.target_bounds is not None
     )
     counts = [len(one.levels) - 1 for one in inputs.schema.features if one.kind == "category"]
     try:

@@ -140,7 +140,7 @@ def shape_of(path: Path, model: str = "auto") -> Shape:
     if not bounds.size:
         raise CallError(f"{path} declares no column besides its target; there is nothing to fit.")
     declared = bool(np.isfinite(bounds).all())
-    if named(model).target == "number":
+    if named(model).has_target_bounds:
         declared = declared and schema[str(schema.target)].bounds is not None
     # A category of two values is one column of zeros and ones: it has no rare level to plan for.
     indicators = [len(column.levels) - 1 for column in schema.features if column.kind == "category"]
@@ -315,7 +315,7 @@ def _python(planned: "Planned") -> str:
     parts = [f"{name}={_value(value)}" for name, value in chosen.items()]
     if planned.request.declared:
         parts.append("bounds=(low, high)")
-        if named(planned.request.model).target == "number":
+        if named(planned.request.model).has_target_bounds:
             parts.append("target_bounds=(lowest, highest)")
     return f"dpsep.{planned.estimator}({', '.join(parts)})"
 

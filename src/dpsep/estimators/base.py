@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from dpsep.estimators import other_methods
+from dpsep.estimators.columns import table_outcome
 from dpsep.estimators.documented import inherit_parameters
 from dpsep.estimators.input_checks import (
     Structure,
@@ -314,7 +315,7 @@ class LinearWeights(LinearDraws):
             covariance,
             result.noise_covariance,
             result.features,
-            result.outcome,
+            table_outcome(self.likelihood, result.outcome),
             result.noise,
             intercept=bool(self.fit_intercept),
         )._replace(noise_aware=bool(self.noise_aware))

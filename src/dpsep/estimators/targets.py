@@ -130,6 +130,20 @@ class Positive(Target):
     log_link = True
     _refused = "values that are not positive; targets of this regression are above 0."
 
+    def scaling(self, estimator: Any) -> Scaling | None:
+        """Return the unit that targets are given in: the middle of the bounds, on a logarithmic scale.
+
+        Only an intercept can take a unit up; without one there is none.
+        """
+        if not estimator.fit_intercept:
+            return no_scaling(1)
+        if estimator.target_bounds is None:
+            return None
+        bounds = declared_scaling(estimator.target_bounds, 1, "the target")
+        if not bounds.low[0] > 0:
+            raise ValueError(f"bounds of the target must be positive, not {estimator.target_bounds!r}.")
+        return no_scaling(1)._replace(scale=np.sqrt(bounds.low * bounds.high))
+
     def allowed(self, y: Array) -> NDArray[np.bool_]:
         """Numbers above zero."""
         return ~(np.asarray(y) <= 0)

@@ -155,7 +155,7 @@ def model_of(settings: ServerSettings) -> Any:
         )
     if classifier:
         options["classes"] = known["classes"]
-    if entry.target == "number":
+    if entry.has_target_bounds:
         options["target_bounds"] = known["target_bounds"]
     for name in ("sampling", "steps", "clip", "ledger"):
         value = getattr(wanted, name)
