@@ -4,7 +4,7 @@ import pickle
 import warnings
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -70,7 +70,7 @@ def test_a_poisson_regression_of_our_own_is_the_built_in_one(counts: Any) -> Non
 class WideClips(LogisticRegression):
     """Clips as an own model has them, whose tails nobody knows."""
 
-    defaults: ClassVar = Defaults(spare=1.0)
+    defaults = Defaults(spare=1.0)
 
 
 def test_with_the_same_noise_a_private_fit_is_that_of_the_built_in_one() -> None:

@@ -125,16 +125,16 @@ class GammaRegression(GLMRegressor):
     ['intercept', 'x0', 'x1']
     """
 
-    likelihood: ClassVar = GammaLikelihood
-    target: ClassVar = Positive()
+    likelihood = GammaLikelihood
+    target = Positive()
     # The score y / exp(u) - 1 has a long tail on one side: a tight clip would bias what it fits.
-    defaults: ClassVar = Defaults(reach=COUNT_REACH)
-    words: ClassVar = Words(
+    defaults = Defaults(reach=COUNT_REACH)
+    words = Words(
         "Gamma regression",
         "A coefficient is by how much the logarithm of the expected target changes when its column grows by "
         "one: e to the coefficient multiplies the target.",
     )
-    wire: ClassVar = 44
+    wire = 44
 
     target_bounds: Any = None
     shape: float = 1.0

@@ -5,7 +5,7 @@ Each is a declaration: a likelihood, the kind of its targets, and words. What th
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, overload
+from typing import Any, Literal, overload
 
 import jax
 import numpy as np
@@ -60,7 +60,7 @@ class GLMClassifier(TargetTags, ClassifierMixin, LinearWeights):
         the target, with a `PrivacyLeakWarning`.
     """
 
-    target: ClassVar = Binary()
+    target = Binary()
 
     classes: Any = None
 
@@ -117,15 +117,15 @@ class LinearRegression(GLMRegressor):
     ['intercept', 'x0', 'x1']
     """
 
-    likelihood: ClassVar = GaussianLikelihood
-    target: ClassVar = Real()
-    defaults: ClassVar = Defaults(learned_noise=True)
-    words: ClassVar = Words(
+    likelihood = GaussianLikelihood
+    target = Real()
+    defaults = Defaults(learned_noise=True)
+    words = Words(
         "linear regression",
         "A coefficient is by how much the expected target changes when its column grows by one and all other "
         "columns stay as they are.",
     )
-    wire: ClassVar = 39
+    wire = 39
 
     target_bounds: Any = None
     noise_precision: float | None = None
@@ -193,14 +193,14 @@ class LogisticRegression(GLMClassifier):
     ['intercept', 'x0', 'x1']
     """
 
-    likelihood: ClassVar = LogisticLikelihood
-    defaults: ClassVar = Defaults(curvature=_logistic_curvature)
-    words: ClassVar = Words(
+    likelihood = LogisticLikelihood
+    defaults = Defaults(curvature=_logistic_curvature)
+    words = Words(
         "logistic regression",
         "A coefficient is by how much the log odds of the second class change when its column grows by one "
         "and the others stay: e to the coefficient multiplies the odds.",
     )
-    wire: ClassVar = 36
+    wire = 36
 
 
 def _probit_curvature(predictor: Array) -> Array:
@@ -224,15 +224,15 @@ class ProbitRegression(GLMClassifier):
     ['intercept', 'x0', 'x1']
     """
 
-    likelihood: ClassVar = ProbitLikelihood
+    likelihood = ProbitLikelihood
     # Labels that are wrong are long, and cutting them biases the fit.
-    defaults: ClassVar = Defaults(spare=PROBIT_SPARE, curvature=_probit_curvature)
-    words: ClassVar = Words(
+    defaults = Defaults(spare=PROBIT_SPARE, curvature=_probit_curvature)
+    words = Words(
         "probit regression",
         "A coefficient moves the predictor z when its column grows by one; the chance of the second class is "
         "the normal distribution function at z.",
     )
-    wire: ClassVar = 37
+    wire = 37
 
 
 @register("poisson")
@@ -255,13 +255,13 @@ class PoissonRegression(GLMRegressor):
     ['intercept', 'x0', 'x1']
     """
 
-    likelihood: ClassVar = PoissonLikelihood
-    target: ClassVar = Count()
+    likelihood = PoissonLikelihood
+    target = Count()
     # Counts vary more than a Poisson model says; a tight clip would bias what it fits.
-    defaults: ClassVar = Defaults(reach=COUNT_REACH, curvature=np.exp)
-    words: ClassVar = Words(
+    defaults = Defaults(reach=COUNT_REACH, curvature=np.exp)
+    words = Words(
         "Poisson regression",
         "A coefficient is by how much the logarithm of the expected count changes when its column grows by "
         "one: e to the coefficient multiplies the count.",
     )
-    wire: ClassVar = 38
+    wire = 38
