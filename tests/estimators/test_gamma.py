@@ -27,7 +27,7 @@ def table(shape: float, unit: float = 1.0, rows: int = ROWS) -> tuple[np.ndarray
     return X, unit * rng.gamma(shape, mean / shape)
 
 
-def density(u: Any, y: float, shape: float) -> Any:
+def density(u: Any, y: Any, shape: float) -> Any:
     """Log density with mpmath, written down from scipy's parametrisation."""
     a, y = mpmath.mpf(shape), mpmath.mpf(y)
     rate = a * mpmath.exp(-u)
@@ -66,7 +66,7 @@ def test_tilted_moments_are_those_of_quadrature_in_multiple_precision(
 
 def test_densities_draws_and_moments_agree_with_scipy() -> None:
     model, u, y = GammaLikelihood(shape=2.5), 0.7, np.array([0.1, 1.0, 4.0, 9.0])
-    law = scipy.stats.gamma(2.5, scale=np.exp(u) / 2.5)
+    law: Any = scipy.stats.gamma(2.5, scale=np.exp(u) / 2.5)
     with jax.enable_x64(True):
         assert np.asarray(model.log_likelihood(u, y)) == pytest.approx(law.logpdf(y), rel=1e-12)
         assert np.asarray(model.cdf(u, y)) == pytest.approx(law.cdf(y), rel=1e-10)

@@ -34,12 +34,10 @@ from dpsep.estimators.private import Unprinted, statement_of
 from dpsep.estimators.rows import log_predictive
 from dpsep.estimators.run import Result, Task, fit_open, recipe_of
 from dpsep.estimators.statement import PrivacyStatement
-from dpsep.estimators.targets import Target
 from dpsep.fit import Spend
 from dpsep.privacy.gate import Records
 from dpsep.privacy.mechanism import Relation
 from dpsep.privacy.scaling import Scaling
-from dpsep.registry import Words
 from dpsep.theory.glm_defaults import Defaults
 
 Array = NDArray[np.float64]
@@ -127,9 +125,8 @@ class LinearWeights(LinearDraws):
     """
 
     likelihood: ClassVar[Any]
-    target: ClassVar[Target]
+    target: ClassVar[Any]  # pyright: ignore[reportIncompatibleVariableOverride]
     defaults: ClassVar[Defaults] = Defaults()
-    words: ClassVar[Words]
     wire: ClassVar[int]
 
     epsilon: float = 1.0

@@ -81,8 +81,8 @@ class GammaLikelihood:
 
     def log_likelihood(self, u: ArrayLike, y: ArrayLike) -> jax.Array:
         """Log density of the target y given the predictor."""
-        a, y = self.shape, jnp.asarray(y)
-        return a * (math.log(a) - u) - gammaln(a) + (a - 1.0) * jnp.log(y) - a * y * jnp.exp(-jnp.asarray(u))
+        a, u, y = self.shape, jnp.asarray(u), jnp.asarray(y)
+        return a * (math.log(a) - u) - gammaln(a) + (a - 1.0) * jnp.log(y) - a * y * jnp.exp(-u)
 
     def cdf(self, u: ArrayLike, y: ArrayLike) -> jax.Array:
         """Probability of a target up to y given the predictor."""

@@ -114,7 +114,7 @@ class MixedEstimator(MixedStructure):
     family: str
 
     @property
-    def target(self) -> Target:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def target(self) -> Target:
         """What kind the family's targets are."""
         return self._regression().target
 

@@ -29,9 +29,13 @@ Seed = int | np.random.Generator | None
 class PosteriorDraws(PrivateEstimator):
     """Base of the estimators with a target: what a statistician asks a posterior for."""
 
-    target: Any = Real()
     posterior_: Any
     classes_: NDArray[Any]  # of classifiers only
+
+    @property
+    def target(self) -> Any:
+        """What kind the targets are (`dpsep.estimators.targets`)."""
+        return Real()
 
     def summary(self, level: float = 0.9) -> Summary:
         """Return a table of the posterior: means, sds, intervals, and how much of them is noise of privacy.

@@ -4,7 +4,7 @@ import math
 import warnings
 from collections.abc import Callable, Sequence
 from numbers import Integral, Real
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +33,7 @@ from dpsep.privacy.mechanism import Relation
 from dpsep.privacy.record_sources import Records
 from dpsep.privacy.sampling import FullBatch, PoissonSampling, Sampling
 from dpsep.recipe import Recipe
+from dpsep.registry import Words
 
 MOST_NUMBER = 1e100
 """Largest number that a parameter may be; smaller ones than its inverse are no clips."""
@@ -57,11 +58,12 @@ class Unprinted:
 class PrivateEstimator(BaseEstimator):
     """Base of all estimators; its parameters are those that concern privacy, named by each of them."""
 
+    words: ClassVar[Words]
     epsilon: float
     delta: float
     private: bool
     sampling: Any
-    method: str
+    method: Any
     steps: int | None
     clip: float | None
     relation: Relation

@@ -167,11 +167,8 @@ class Positive(Target):
 class TargetTags:
     """Tells scikit-learn what an estimator's targets are; before its mixins among the bases."""
 
-    target: Any
-    private: bool
-
     def __sklearn_tags__(self) -> Any:
         """Tell scikit-learn what to expect."""
-        tags = cast(Any, super()).__sklearn_tags__()
-        self.target.mark(tags)
-        return mark_score(tags, private=self.private)
+        estimator, tags = cast(Any, self), cast(Any, super()).__sklearn_tags__()
+        estimator.target.mark(tags)
+        return mark_score(tags, private=estimator.private)

@@ -102,9 +102,11 @@ def _outcome(settings: dict[str, Any], entry: Entry, *, intercept: bool) -> Prio
     if not entry.has_target_bounds:
         return Prior(0.0, 1.0)
     bounds = settings.get("target_bounds")
-    if entry.target == "positive" and (bounds is not None or not intercept):
+    if entry.target == "positive" and not intercept:
+        return Prior(0.0, 1.0)
+    if entry.target == "positive" and bounds is not None:
         # The unit moves the intercept alone: the middle of the bounds, on a logarithmic scale.
-        return Prior(0.5 * sum(math.log(float(side)) for side in bounds) if intercept else 0.0, 1.0)
+        return Prior(0.5 * sum(math.log(float(side)) for side in bounds), 1.0)
     if bounds is not None:
         columns = several(within(*(np.array([float(side)]) for side in bounds)))
         columns = columns if intercept else through_zero(columns)
