@@ -87,7 +87,8 @@ def unit_of(outcome: Columns) -> Columns:
     >>> float(unit_of(Columns(*(np.float64(part) for part in (1.0, 9.0, 5.0, 4.0)))).scale)
     9.0
     """
-    return Columns(-np.inf, np.inf, 0.0, through_zero(outcome).scale)  # pyright: ignore[reportArgumentType]
+    zero = through_zero(outcome)
+    return zero._replace(low=np.float64(-np.inf), high=np.float64(np.inf))  # pyright: ignore[reportArgumentType]
 
 
 def table_outcome(likelihood: Any, outcome: Columns) -> Columns:
