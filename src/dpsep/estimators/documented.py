@@ -29,7 +29,15 @@ def inherit_parameters(kind: type) -> None:
         return
     section = _SECTION.search(own)
     if section:
-        kind.__doc__ = own[: section.start(1)] + inherited.rstrip() + "\n" + own[section.start(1) :]
+        # What a class says itself of a parameter stands where the parameter stood.
+        entries = _entries(inherited) | _entries(section[1])
+        kind.__doc__ = own[: section.start(1)] + "\n".join(entries.values()) + own[section.end(1) :]
         return
     head, mark, rest = own.partition("\n\nExamples\n--------\n")
-    kind.__doc__ = f"{head}\n\nParameters\n----------\n{inherited.rstrip()}{mark}{rest}\n"
+    kind.__doc__ = f"{head}\n\nParameters\n----------\n{inherited}{mark}{rest}\n"
+
+
+def _entries(section: str) -> dict[str, str]:
+    """Take a section apart: each parameter's lines, by the first of them."""
+    parts = re.split(r"\n(?=\S)", section.rstrip())
+    return {part.partition("\n")[0]: part for part in parts}

@@ -6,6 +6,7 @@ protects whole groups, say all visits of a patient: random effects are integrate
 only fixed effects and components of variance are released (`dpsep.models.mixed`).
 """
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal
 
 import jax
@@ -25,10 +26,11 @@ Array = NDArray[np.float64]
 
 
 @register("mixed-regressor")
+@dataclass(eq=False, repr=False)
 class MixedRegressor(TargetTags, RegressorMixin, MixedEstimator):
     """Linear or Poisson regression with effects that vary by group.
 
-    Parameters that are not listed here are those of `dpsep.estimators.mixed_base.MixedEstimator`.
+    Parameters that are not listed here are those of `dpsep.estimators.base.LinearWeights`.
 
     Parameters
     ----------
@@ -52,56 +54,9 @@ class MixedRegressor(TargetTags, RegressorMixin, MixedEstimator):
     words = Words("mixed regression, with effects that vary by group")
     _families = ("linear", "poisson")
 
-    def __init__(
-        self,
-        family: Literal["linear", "poisson"] = "linear",
-        groups: Any = None,
-        *,
-        slopes: Any = (),
-        random_intercept: bool = True,
-        correlated: bool = False,
-        unit: Literal["record", "group"] = "record",
-        rows_per_group: int | None = None,
-        epsilon: float = 1.0,
-        delta: float = 1e-5,
-        private: bool = True,
-        bounds: Any = None,
-        target_bounds: Any = None,
-        fit_intercept: bool = True,
-        prior_scale: float = 2.0,
-        relation: Any = "zero-out",
-        sampling: Any = "full",
-        clip: float | None = None,
-        steps: int | None = None,
-        noise_aware: bool = True,
-        ledger: Any = None,
-        checkpoint: Any = None,
-        random_state: int | None = None,
-        strict: bool = False,
-    ) -> None:
-        self.family = family
-        self.groups = groups
-        self.slopes = slopes
-        self.random_intercept = random_intercept
-        self.correlated = correlated
-        self.unit = unit
-        self.rows_per_group = rows_per_group
-        self.epsilon = epsilon
-        self.delta = delta
-        self.private = private
-        self.bounds = bounds
-        self.target_bounds = target_bounds
-        self.fit_intercept = fit_intercept
-        self.prior_scale = prior_scale
-        self.relation = relation
-        self.sampling = sampling
-        self.clip = clip
-        self.steps = steps
-        self.noise_aware = noise_aware
-        self.ledger = ledger
-        self.checkpoint = checkpoint
-        self.random_state = random_state
-        self.strict = strict
+    family: Literal["linear", "poisson"] = "linear"
+    _: KW_ONLY
+    target_bounds: Any = None
 
     def predict(self, X: Any, groups: Any = None, return_std: bool = False) -> Any:
         """Predictive mean of each row, and its standard deviation (of a new target) if asked for.
@@ -137,10 +92,11 @@ class MixedRegressor(TargetTags, RegressorMixin, MixedEstimator):
 
 
 @register("mixed-classifier")
+@dataclass(eq=False, repr=False)
 class MixedClassifier(TargetTags, ClassifierMixin, MixedEstimator):
     """Logistic or probit regression with effects that vary by group.
 
-    Parameters that are not listed here are those of `dpsep.estimators.mixed_base.MixedEstimator`.
+    Parameters that are not listed here are those of `dpsep.estimators.base.LinearWeights`.
 
     Parameters
     ----------
@@ -164,56 +120,9 @@ class MixedClassifier(TargetTags, ClassifierMixin, MixedEstimator):
     words = Words("mixed classification, with effects that vary by group")
     _families = ("logistic", "probit")
 
-    def __init__(
-        self,
-        family: Literal["logistic", "probit"] = "logistic",
-        groups: Any = None,
-        *,
-        classes: Any = None,
-        slopes: Any = (),
-        random_intercept: bool = True,
-        correlated: bool = False,
-        unit: Literal["record", "group"] = "record",
-        rows_per_group: int | None = None,
-        epsilon: float = 1.0,
-        delta: float = 1e-5,
-        private: bool = True,
-        bounds: Any = None,
-        fit_intercept: bool = True,
-        prior_scale: float = 2.0,
-        relation: Any = "zero-out",
-        sampling: Any = "full",
-        clip: float | None = None,
-        steps: int | None = None,
-        noise_aware: bool = True,
-        ledger: Any = None,
-        checkpoint: Any = None,
-        random_state: int | None = None,
-        strict: bool = False,
-    ) -> None:
-        self.family = family
-        self.groups = groups
-        self.classes = classes
-        self.slopes = slopes
-        self.random_intercept = random_intercept
-        self.correlated = correlated
-        self.unit = unit
-        self.rows_per_group = rows_per_group
-        self.epsilon = epsilon
-        self.delta = delta
-        self.private = private
-        self.bounds = bounds
-        self.fit_intercept = fit_intercept
-        self.prior_scale = prior_scale
-        self.relation = relation
-        self.sampling = sampling
-        self.clip = clip
-        self.steps = steps
-        self.noise_aware = noise_aware
-        self.ledger = ledger
-        self.checkpoint = checkpoint
-        self.random_state = random_state
-        self.strict = strict
+    family: Literal["logistic", "probit"] = "logistic"
+    _: KW_ONLY
+    classes: Any = None
 
     def decision_function(self, X: Any, groups: Any = None) -> Array:
         """Log odds of the second class for each row, of the probability averaged over the posterior."""

@@ -5,14 +5,16 @@
 """
 
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
-from typing import Any, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpsep.estimators import mixed_records, multi_predictor_run
 from dpsep.estimators.base import likelihood_of
+from dpsep.estimators.documented import inherit_parameters
 from dpsep.estimators.input_checks import (
     Structure,
     check_cells,
@@ -27,7 +29,7 @@ from dpsep.estimators.mixed_predict import Groups
 from dpsep.estimators.mixed_records import GroupedTask
 from dpsep.estimators.mixed_structure import MixedStructure
 from dpsep.estimators.posterior import Posterior, to_original
-from dpsep.estimators.private import statement_of
+from dpsep.estimators.private import Unprinted, statement_of
 from dpsep.estimators.run import Task
 from dpsep.estimators.statement import PrivacyStatement
 from dpsep.estimators.targets import Target
@@ -36,6 +38,7 @@ from dpsep.models.concentrated_noise import ConcentratedNoise
 from dpsep.models.glm import Columns
 from dpsep.models.mixed import Effects
 from dpsep.privacy.gate import Records
+from dpsep.privacy.mechanism import Relation
 from dpsep.privacy.scaling import Scaling
 from dpsep.registry import named
 
@@ -69,6 +72,7 @@ class Fitted(NamedTuple):
     steps: int
 
 
+@dataclass(eq=False, repr=False)
 class MixedEstimator(MixedStructure):
     """Base of the mixed models.
 
@@ -110,8 +114,33 @@ class MixedEstimator(MixedStructure):
     True
     """
 
-    bounds: Any
-    family: str
+    family: Any = "linear"
+    groups: Any = None
+    _: KW_ONLY
+    slopes: Any = ()
+    random_intercept: bool = True
+    correlated: bool = False
+    unit: Literal["record", "group"] = "record"
+    rows_per_group: int | None = None
+    epsilon: float = 1.0
+    delta: float = 1e-5
+    private: bool = True
+    bounds: Any = None
+    fit_intercept: bool = True
+    prior_scale: float = 2.0
+    relation: Relation = "zero-out"
+    sampling: Literal["full"] | float = "full"
+    clip: float | None = None
+    steps: int | None = None
+    noise_aware: bool = True
+    ledger: Any = Unprinted()  # noqa: RUF009  a descriptor, whose default is None
+    checkpoint: Any = None
+    random_state: int | None = None
+    strict: bool = False
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        inherit_parameters(cls)
 
     @property
     def target(self) -> Target:
