@@ -56,7 +56,7 @@ def columns(rows: int = 400) -> dict[str, Any]:
         "ill": np.where(rng.uniform(size=rows) < 1 / (1 + np.exp(-4 * a)), "yes", "no"),
         "visits": rng.poisson(np.exp(0.5 + a)),
         "sex": rng.choice(["F", "M"], rows),
-        "cost": 1000.0 * rng.exponential(np.exp(0.5 + a)),
+        "cost": rng.exponential(np.exp(0.5 + a)),
     }
 
 
