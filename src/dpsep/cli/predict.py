@@ -22,13 +22,11 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 from scipy import stats
-from scipy.special import expit, ndtr
 
 from dpsep.cli.errors import WRONG, CallError, explain
 from dpsep.cli.screen import print_json, progress, remark
 from dpsep.cli.units import new_labels
 from dpsep.data import Schema, encode, read_table
-from dpsep.estimators.glm import LogisticRegression
 from dpsep.estimators.mixed_base import MixedEstimator
 from dpsep.estimators.mixture import GaussianMixture
 from dpsep.estimators.statement import PrivacyStatement
@@ -100,13 +98,12 @@ def predictions(
     if hasattr(estimator, "predict_proba"):
         classifier: Any = estimator
         mean, variance = classifier._predictor(features, **by_group)
-        link = expit if _is_logistic(estimator) else ndtr
         spread = stats.norm.ppf(0.5 + LEVEL / 2) * np.sqrt(variance)
         return {
             "prediction": np.asarray(classifier.predict(features, **by_group)).astype(str),
             "probability": classifier.predict_proba(features, **by_group)[:, 1],
-            "low": link(mean - spread),
-            "high": link(mean + spread),
+            "low": classifier._chance(mean - spread),
+            "high": classifier._chance(mean + spread),
         }
     regressor: Any = estimator
     mean, sd = regressor.predict(features, return_std=True, **by_group)
@@ -145,14 +142,6 @@ def _usable(folder: Path) -> Iterator[None]:
             "is not as a fit writes it. Restore the folder; if nobody changed it, 'dpsep --debug predict' "
             "shows what is wrong."
         ) from error
-
-
-def _is_logistic(estimator: Any) -> bool:
-    return isinstance(estimator, LogisticRegression) or _family(estimator) == "logistic"
-
-
-def _family(estimator: Any) -> str | None:
-    return estimator.family if isinstance(estimator, MixedEstimator) else None
 
 
 def _components(estimator: GaussianMixture, features: pl.DataFrame) -> dict[str, NDArray[Any]]:

@@ -10,7 +10,7 @@ from typing import Any, Literal, overload
 import jax
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import log_ndtr
+from scipy.special import expit, log_ndtr
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
@@ -201,6 +201,9 @@ class LogisticRegression(GLMClassifier):
         "and the others stay: e to the coefficient multiplies the odds.",
     )
     wire = 36
+
+    def _chance(self, u: Array) -> Array:
+        return expit(u)
 
 
 def _probit_curvature(predictor: Array) -> Array:

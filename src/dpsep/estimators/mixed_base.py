@@ -204,6 +204,9 @@ class MixedEstimator(MixedStructure):
             return ConcentratedNoise()
         return likelihood_of(self._regression().likelihood, {}, narrow=narrow)
 
+    def _chance(self, u: Array) -> Array:
+        return self._regression()._chance(self, u)
+
     def _outcome_scaling(self) -> Scaling | None:
         return self.target.scaling(self)
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, cast
 import jax
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtr
 from sklearn.utils.validation import check_is_fitted
 
 from dpsep.estimators.inference_data import inference_data
@@ -146,6 +147,10 @@ class PosteriorDraws(PrivateEstimator):
         return inference_data(groups, {"y": ["row"]})
 
     # What a kind of estimator fills in.
+
+    def _chance(self, u: Array) -> Array:
+        """Of a classifier: the probability of the second label at a predictor."""
+        return ndtr(u)
 
     def _draw_parameters(self, draws: int, generator: np.random.Generator) -> Any:
         """Draw parameters from the posterior."""
