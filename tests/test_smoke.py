@@ -27,6 +27,7 @@ FITS: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
     "logistic": (dpsep.LogisticRegression(**CLASSES), (X, LABELS), {}),
     "probit": (dpsep.ProbitRegression(**CLASSES), (X, LABELS), {}),
     "poisson": (dpsep.PoissonRegression(**BOX), (X, COUNTS), {}),
+    "gamma": (dpsep.GammaRegression(**BOX, target_bounds=(0.1, 10.0)), (X, np.exp(Y)), {}),
     "mixture": (dpsep.GaussianMixture(2, **BOX, steps=3), (X,), {}),
     "network": (dpsep.NetworkRegressor(**NUMBERS, hidden=4, steps=3), (X, Y), {}),
     "classes by a network": (dpsep.NetworkClassifier(**CLASSES, hidden=4, steps=3), (X, LABELS), {}),

@@ -6,42 +6,39 @@ Names are imported when they are first used, so that `import dpsep` and the comm
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from dpsep.estimators import (
-        BayesianModel,
-        GaussianMixture,
-        LinearRegression,
-        LogisticRegression,
-        MixedClassifier,
-        MixedRegressor,
-        NetworkClassifier,
-        NetworkRegressor,
-        PoissonRegression,
-        ProbitRegression,
-    )
-    from dpsep.models.custom import Linear, Normal
-    from dpsep.privacy.leaks import PrivacyLeakError, PrivacyLeakWarning
-    from dpsep.privacy.ledger import Ledger, LedgerError, NewLedgerWarning, OverBudget
+from dpsep.registry import ENTRIES
+
+if TYPE_CHECKING:  # what type checkers see of the names that `__getattr__` finds
+    from dpsep.estimators.custom import BayesianModel as BayesianModel
+    from dpsep.estimators.gamma import GammaRegression as GammaRegression
+    from dpsep.estimators.glm import LinearRegression as LinearRegression
+    from dpsep.estimators.glm import LogisticRegression as LogisticRegression
+    from dpsep.estimators.glm import PoissonRegression as PoissonRegression
+    from dpsep.estimators.glm import ProbitRegression as ProbitRegression
+    from dpsep.estimators.mixed import MixedClassifier as MixedClassifier
+    from dpsep.estimators.mixed import MixedRegressor as MixedRegressor
+    from dpsep.estimators.mixture import GaussianMixture as GaussianMixture
+    from dpsep.estimators.network import NetworkClassifier as NetworkClassifier
+    from dpsep.estimators.network import NetworkRegressor as NetworkRegressor
+    from dpsep.models.custom import Linear as Linear
+    from dpsep.models.custom import Normal as Normal
+    from dpsep.privacy.leaks import PrivacyLeakError as PrivacyLeakError
+    from dpsep.privacy.leaks import PrivacyLeakWarning as PrivacyLeakWarning
+    from dpsep.privacy.ledger import Ledger as Ledger
+    from dpsep.privacy.ledger import LedgerError as LedgerError
+    from dpsep.privacy.ledger import NewLedgerWarning as NewLedgerWarning
+    from dpsep.privacy.ledger import OverBudget as OverBudget
     from dpsep.report import plots as plots
-    from dpsep.report.calibration import calibration
-    from dpsep.theory.glm_defaults import WeakBudgetWarning
-    from dpsep.theory.planner import plan
+    from dpsep.report.calibration import calibration as calibration
+    from dpsep.theory.glm_defaults import WeakBudgetWarning as WeakBudgetWarning
+    from dpsep.theory.planner import plan as plan
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "BayesianModel": "dpsep.estimators",
+    **{entry.kind: entry.module for entry in ENTRIES},
     "Linear": "dpsep.models.custom",
     "Normal": "dpsep.models.custom",
-    "GaussianMixture": "dpsep.estimators",
-    "LinearRegression": "dpsep.estimators",
-    "LogisticRegression": "dpsep.estimators",
-    "MixedClassifier": "dpsep.estimators",
-    "MixedRegressor": "dpsep.estimators",
-    "NetworkClassifier": "dpsep.estimators",
-    "NetworkRegressor": "dpsep.estimators",
-    "PoissonRegression": "dpsep.estimators",
-    "ProbitRegression": "dpsep.estimators",
     "Ledger": "dpsep.privacy.ledger",
     "LedgerError": "dpsep.privacy.ledger",
     "NewLedgerWarning": "dpsep.privacy.ledger",
@@ -53,29 +50,7 @@ _HOMES = {
     "plan": "dpsep.theory.planner",
 }
 
-__all__ = [
-    "BayesianModel",
-    "GaussianMixture",
-    "Ledger",
-    "LedgerError",
-    "Linear",
-    "LinearRegression",
-    "LogisticRegression",
-    "MixedClassifier",
-    "MixedRegressor",
-    "NetworkClassifier",
-    "NetworkRegressor",
-    "NewLedgerWarning",
-    "Normal",
-    "OverBudget",
-    "PoissonRegression",
-    "PrivacyLeakError",
-    "PrivacyLeakWarning",
-    "ProbitRegression",
-    "WeakBudgetWarning",
-    "calibration",
-    "plan",
-]
+__all__ = sorted(_HOMES)  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:

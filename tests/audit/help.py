@@ -7,16 +7,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsep.estimators import LinearRegression, LogisticRegression, PoissonRegression, ProbitRegression
+from dpsep.registry import named, regressions
 
 Array = NDArray[np.float64]
 
 RECORDS, FEATURES = 48, 3
+_BOUNDS: dict[str, dict[str, Any]] = {
+    "number": {"target_bounds": (-4.0, 4.0)},
+    "positive": {"target_bounds": (0.1, 20.0)},
+}
 KINDS: dict[str, tuple[Any, dict[str, Any], dict[str, Any]]] = {
-    "linear": (LinearRegression, {}, {"target_bounds": (-4.0, 4.0)}),
-    "logistic": (LogisticRegression, {"classes": [-1.0, 1.0]}, {}),
-    "probit": (ProbitRegression, {"classes": [-1.0, 1.0]}, {}),
-    "poisson": (PoissonRegression, {}, {}),
+    entry.name: (
+        entry.load(),
+        {"classes": [-1.0, 1.0]} if entry.target == "label" else {},
+        _BOUNDS.get(entry.target, {}),
+    )
+    for entry in regressions()
 }
 """Estimator, its parameters, and those beside `bounds` where nothing is scaled privately."""
 
@@ -27,9 +33,12 @@ def table(kind: str) -> tuple[Array, Array]:
     X = generator.uniform(-1.0, 1.0, (RECORDS, FEATURES))
     X[:, -1] = 0.5
     predictor = X @ [1.0, -2.0, 0.5]
-    if kind == "linear":
+    target = named(kind).target
+    if target == "number":
         return X, predictor + 0.1 * generator.standard_normal(RECORDS)
-    if kind == "poisson":
+    if target == "positive":
+        return X, generator.gamma(2.0, np.exp(predictor) / 2.0)
+    if target == "count":
         return X, generator.poisson(np.exp(predictor)).astype(np.float64)
     return X, np.where(predictor + generator.logistic(size=RECORDS) > 0, 1.0, -1.0)
 

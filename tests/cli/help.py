@@ -46,7 +46,7 @@ def with_cells(inputs: Any, features: pl.DataFrame, target: Any) -> Any:
 
 
 def columns(rows: int = 400) -> dict[str, Any]:
-    """A number, a yes/no answer and a count that depend on two features, and a text column that does not."""
+    """A number, a label, a count and a cost that depend on two features, and a text column that does not."""
     rng = np.random.default_rng(5)
     a, b = rng.uniform(-1, 1, (2, rows)).round(4)
     return {
@@ -56,6 +56,7 @@ def columns(rows: int = 400) -> dict[str, Any]:
         "ill": np.where(rng.uniform(size=rows) < 1 / (1 + np.exp(-4 * a)), "yes", "no"),
         "visits": rng.poisson(np.exp(0.5 + a)),
         "sex": rng.choice(["F", "M"], rows),
+        "cost": rng.exponential(np.exp(0.5 + a)),
     }
 
 

@@ -18,10 +18,11 @@ from dpsep.cli import calibration, metrics
 from dpsep.cli.calibration import bin_numbers, calibration_of_counts, calibration_of_rows, histogram_blocks
 from dpsep.cli.metrics import private_metrics, public_metrics
 from dpsep.cli.overlay import Leaks
-from dpsep.cli.table import MODELS, read_inputs
+from dpsep.cli.table import read_inputs
 from dpsep.estimators.row_scores import row_scores
 from dpsep.privacy.gate import Reader
 from dpsep.privacy.ledger import Ledger
+from dpsep.registry import named
 
 from .help import BOUNDED, call, some, with_cells, write_csv
 
@@ -51,7 +52,7 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Case]:
                 settings["classes"] = inputs.classes
             if model.startswith("network"):
                 settings |= {"hidden": (3,), "steps": 20}
-            estimator = getattr(dpsep, MODELS[model])(private=False, **settings)
+            estimator = named(model).load()(private=False, **settings)
             made[model] = estimator.fit(inputs.features, inputs.target), inputs
         return made[model]
 

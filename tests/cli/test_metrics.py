@@ -15,10 +15,11 @@ from dpsep.cli.overlay import Leaks
 from dpsep.cli.table import read_inputs
 from dpsep.estimators.row_scores import row_scores
 from dpsep.privacy.ledger import Ledger
+from dpsep.registry import named
 
 from .help import BOUNDED, assert_refused, call, some, with_cells, write_csv
 
-KINDS = {"linear": "y", "logistic": "ill", "probit": "ill", "poisson": "visits"}
+KINDS = {"linear": "y", "logistic": "ill", "probit": "ill", "poisson": "visits", "gamma": "cost"}
 ROWS = 3000
 
 
@@ -39,8 +40,6 @@ def options(model: str) -> list[Any]:
 
 
 def fitted(tables: Path, model: str) -> tuple[Any, Any]:
-    import dpsep
-    from dpsep.cli.table import MODELS
 
     inputs = read_inputs(
         str(tables / f"{model}.parquet"),
@@ -50,7 +49,7 @@ def fitted(tables: Path, model: str) -> tuple[Any, Any]:
         classes="no,yes" if KINDS[model] == "ill" else None,
     )
     settings: dict[str, Any] = {} if inputs.classes is None else {"classes": inputs.classes}
-    estimator = getattr(dpsep, MODELS[model])(private=False, **settings)
+    estimator = named(model).load()(private=False, **settings)
     return estimator.fit(inputs.features, inputs.target), inputs
 
 

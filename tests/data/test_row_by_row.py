@@ -444,6 +444,7 @@ def test_the_shell_works_row_by_row(kind: str, tmp_path: Path, reading: Seen) ->
 MODELS: dict[str, Any] = {
     "linear": lambda: dpsep.LinearRegression(private=False),
     "poisson": lambda: dpsep.PoissonRegression(private=False),
+    "gamma": lambda: dpsep.GammaRegression(private=False),
     "logistic": lambda: dpsep.LogisticRegression(private=False, classes=["no", "yes"]),
     "probit": lambda: dpsep.ProbitRegression(private=False, classes=["no", "yes"]),
     "mixed": lambda: dpsep.MixedRegressor(private=False),
@@ -461,6 +462,8 @@ def test_held_out_rows_are_scored_row_by_row(name: str) -> None:
     y: Any = rng.poisson(2.0, 40).astype(float)
     groups: Any = np.array(["u", "v"])[np.arange(40) % 2]
     odd: tuple[Any, ...] = (np.nan, -np.inf, 1e308, 3.5, 4.0)
+    if name == "gamma":
+        y, odd = y + 0.5, (*odd, 0.0, -2.0)
     if name in ("logistic", "probit"):
         y = np.where(rng.uniform(size=40) < 0.5, "no", "yes")
         odd = ("", "no", "yes", "?")

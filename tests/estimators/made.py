@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from dpsep import (
+    GammaRegression,
     LinearRegression,
     LogisticRegression,
     PoissonRegression,
@@ -22,6 +23,7 @@ ALL: list[tuple[Any, dict[str, Any]]] = [
     (LogisticRegression, BINARY),
     (ProbitRegression, BINARY),
     (PoissonRegression, BOUNDS),
+    (GammaRegression, BOUNDS | {"target_bounds": (0.1, 10.0), "shape": 4.0}),
 ]
 """Every estimator, with public declarations that leave nothing to be found."""
 IDS = [maker.__name__ for maker, _ in ALL]
@@ -36,6 +38,8 @@ def table(maker: Any, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
         return x, u + 0.4 * rng.normal(size=ROWS)
     if maker is PoissonRegression:
         return x, rng.poisson(np.exp(u)).astype(float)
+    if maker is GammaRegression:
+        return x, rng.gamma(4.0, np.exp(u) / 4.0)
     return x, np.where(rng.logistic(size=ROWS) < u, 1.0, -1.0)
 
 

@@ -27,6 +27,7 @@ from dpsep import (
 )
 from dpsep.inference import nuts
 from dpsep.privacy.checkpoint import CheckpointError
+from dpsep.theory.glm_defaults import Defaults
 
 from . import custom_made as made
 from .custom_made import apart, location_density, logistic, logistic_density, normal, poisson, table
@@ -69,7 +70,7 @@ def test_a_poisson_regression_of_our_own_is_the_built_in_one(counts: Any) -> Non
 class WideClips(LogisticRegression):
     """Clips as an own model has them, whose tails nobody knows."""
 
-    _spare = 1.0
+    defaults = Defaults(spare=1.0)
 
 
 def test_with_the_same_noise_a_private_fit_is_that_of_the_built_in_one() -> None:

@@ -13,19 +13,8 @@ import pytest
 from sklearn.base import is_classifier, is_regressor
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from dpsep import (
-    BayesianModel,
-    GaussianMixture,
-    Linear,
-    LinearRegression,
-    LogisticRegression,
-    MixedClassifier,
-    MixedRegressor,
-    NetworkClassifier,
-    NetworkRegressor,
-    PoissonRegression,
-    ProbitRegression,
-)
+from dpsep import Linear
+from dpsep.registry import ENTRIES
 
 
 class Quadratic:
@@ -49,32 +38,24 @@ class Predictor:
 OWN: dict[str, Any] = {"log_likelihood": Quadratic(), "links": {"u": Linear()}, "mean": Predictor()}
 BOUNDS: dict[str, Any] = {"bounds": (-5.0, 5.0)}
 NETWORK: dict[str, Any] = {"hidden": 3, "steps": 2}
-OPEN: list[tuple[Any, dict[str, Any]]] = [
-    (LinearRegression, {}),
-    (LogisticRegression, {"steps": 30}),
-    (ProbitRegression, {"steps": 30}),
-    (PoissonRegression, {"steps": 30}),
-    (GaussianMixture, {"steps": 5, "method": "em"}),
-    (NetworkRegressor, NETWORK | {"steps": 200, "method": "point"}),
-    (NetworkClassifier, NETWORK | {"steps": 200, "method": "point"}),
-    (BayesianModel, OWN | {"steps": 30, "factors": "laplace"}),
-    (MixedRegressor, {"steps": 30}),
-    (MixedClassifier, {"family": "probit", "steps": 30}),
-]
-"""Every estimator, and what makes it cheap without privacy."""
-PRIVATE: list[tuple[Any, dict[str, Any]]] = [
-    (LinearRegression, {"steps": 2}),  # scales privately, the others by declared bounds
-    (LogisticRegression, BOUNDS | {"steps": 2}),
-    (ProbitRegression, BOUNDS | {"steps": 2}),
-    (PoissonRegression, BOUNDS | {"steps": 2}),
-    (GaussianMixture, BOUNDS | {"steps": 2}),
-    (NetworkRegressor, BOUNDS | NETWORK | {"covariance": "diagonal", "target_bounds": (-5, 5)}),
-    (NetworkClassifier, BOUNDS | NETWORK | {"method": "vi"}),
-    (BayesianModel, BOUNDS | OWN | {"steps": 2, "factors": "laplace"}),
-    (MixedRegressor, BOUNDS | {"steps": 2, "target_bounds": (-5, 5)}),
-    (MixedClassifier, BOUNDS | {"steps": 2, "family": "probit"}),
-]
-"""Every estimator, and what makes it cheap with privacy."""
+OPEN: dict[str, dict[str, Any]] = {
+    "linear": {},
+    "mixture": {"steps": 5, "method": "em"},
+    "network": NETWORK | {"steps": 200, "method": "point"},
+    "network-classifier": NETWORK | {"steps": 200, "method": "point"},
+    "own": OWN | {"steps": 30, "factors": "laplace"},
+    "mixed-classifier": {"family": "probit", "steps": 30},
+}
+"""What makes an estimator cheap without privacy; few steps do for others."""
+PRIVATE: dict[str, dict[str, Any]] = {
+    "linear": {"steps": 2},  # scales privately, the others by declared bounds
+    "network": BOUNDS | NETWORK | {"covariance": "diagonal", "target_bounds": (-5, 5)},
+    "network-classifier": BOUNDS | NETWORK | {"method": "vi"},
+    "own": BOUNDS | OWN | {"steps": 2, "factors": "laplace"},
+    "mixed-regressor": BOUNDS | {"steps": 2, "target_bounds": (-5, 5)},
+    "mixed-classifier": BOUNDS | {"steps": 2, "family": "probit"},
+}
+"""The same with privacy; bounds and two steps do for others."""
 INPUTS = {
     "check_dtype_object": "a cell that is no number makes its record contribute nothing; no error",
     "check_estimators_nan_inf": "a NaN or an infinity makes its record contribute nothing; no error",
@@ -94,13 +75,18 @@ def expected(estimator: Any) -> dict[str, str]:
     )
 
 
-@parametrize_with_checks([maker(private=False, **cheap) for maker, cheap in OPEN])
+@parametrize_with_checks(
+    [entry.load()(private=False, **OPEN.get(entry.name, {"steps": 30})) for entry in ENTRIES]
+)
 def test_scikit_learn_accepts_it_without_privacy(estimator, check):
     check(estimator)
 
 
 @pytest.mark.filterwarnings("ignore::dpsep.PrivacyLeakWarning")  # of seeds and of classes not declared
 @pytest.mark.filterwarnings("ignore::dpsep.WeakBudgetWarning")  # of tables of a few rows
-@parametrize_with_checks([maker(**cheap) for maker, cheap in PRIVATE], expected_failed_checks=expected)
+@parametrize_with_checks(
+    [entry.load()(**PRIVATE.get(entry.name, BOUNDS | {"steps": 2})) for entry in ENTRIES],
+    expected_failed_checks=expected,
+)
 def test_scikit_learn_accepts_it_with_privacy(estimator, check):
     check(estimator)

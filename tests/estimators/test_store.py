@@ -12,6 +12,7 @@ import pytest
 
 from dpsep import (
     BayesianModel,
+    GammaRegression,
     GaussianMixture,
     Linear,
     LinearRegression,
@@ -32,6 +33,7 @@ X = RNG.uniform(-1, 1, (300, 2))
 TARGETS: dict[type, Any] = {
     LinearRegression: X @ [1.0, -2.0] + 0.1 * RNG.standard_normal(300),
     PoissonRegression: RNG.poisson(np.exp(X[:, 0])),
+    GammaRegression: np.exp(X[:, 0] - X[:, 1]),
     LogisticRegression: np.where(X[:, 0] > 0, "yes", "no"),
     ProbitRegression: X[:, 1] > 0,
 }
@@ -51,6 +53,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         (LinearRegression, True),
         (PoissonRegression, False),
+        (GammaRegression, True),
         (LogisticRegression, True),
         (ProbitRegression, False),
     ],

@@ -7,7 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpsep import GaussianMixture, Ledger, LinearRegression, PoissonRegression, ProbitRegression
+from dpsep import (
+    GammaRegression,
+    GaussianMixture,
+    Ledger,
+    LinearRegression,
+    PoissonRegression,
+    ProbitRegression,
+)
 from dpsep.estimators.store import load, save
 from dpsep.federated import Federation, InProcess, fit, wire
 from dpsep.federated.codec import encode
@@ -27,6 +34,8 @@ def targets(kind: type) -> Any:
     rng = np.random.default_rng(1)
     if kind is LinearRegression:
         return X @ WEIGHTS + 0.3 * rng.standard_normal(len(X))
+    if kind is GammaRegression:
+        return rng.exponential(np.exp(X @ WEIGHTS / 2))
     return rng.poisson(np.exp(X @ WEIGHTS / 2)).astype(float) if kind is PoissonRegression else y
 
 
@@ -38,6 +47,7 @@ def targets(kind: type) -> Any:
         (ProbitRegression, {"classes": [False, True], "bounds": (-1, 1), "fit_intercept": False}),
         (PoissonRegression, {"bounds": (-1, 1), "relation": "replace-one"}),
         (LinearRegression, {"bounds": (-1, 1), "target_bounds": (-5, 5)}),
+        (GammaRegression, {"bounds": (-1, 1), "shape": 2.0}),
         (LinearRegression, {}),
         (LinearRegression, {"bounds": (-1, 1), "target_bounds": (-5, 5), "noise_precision": 10.0}),
         (type(logistic()), {"classes": [False, True], "bounds": (-1, 1), "update": "natural", "clip": 1.0}),

@@ -19,6 +19,7 @@ from dpsep import audit, data
 from dpsep.audit.bounds import Counts
 from dpsep.estimators import store
 from dpsep.privacy import accounting, checkpoint, gaps, ledger, mechanism, noise, sampling
+from dpsep.registry import ENTRIES
 from dpsep.report import plots
 
 MODULES = (
@@ -56,10 +57,7 @@ def public_names() -> Iterator[tuple[str, Any]]:
                 yield f"{module.removeprefix('dpsep.')}.{name}", what
 
 
-ESTIMATORS = (
-    *("BayesianModel", "GaussianMixture", "LinearRegression", "LogisticRegression", "MixedClassifier"),
-    *("MixedRegressor", "NetworkClassifier", "NetworkRegressor", "PoissonRegression", "ProbitRegression"),
-)
+ESTIMATORS = tuple(entry.kind for entry in ENTRIES)
 ELSEWHERE = {
     **{f"dpsep.{name}": "test_estimators fits it" for name in ESTIMATORS},
     **dict.fromkeys(("audit.canary_audit", "audit.one_run_audit", "audit.membership_audit"), "it makes fits"),

@@ -41,6 +41,7 @@ MIXED: dict[str, Any] = {"groups": 3, "rows_per_group": 4}
 RIGHT: dict[str, dict[str, Any]] = {
     "BayesianModel": CLASSES | {"log_likelihood": log_likelihood, "links": {"u": Linear()}},
     "GaussianMixture": PLAIN | {"n_components": 2},
+    "GammaRegression": PLAIN | {"target_bounds": (0.5, 2.0)},
     "LinearRegression": PLAIN | {"target_bounds": (-1.0, 1.0)},
     "LogisticRegression": CLASSES,
     "MixedClassifier": CLASSES | MIXED,
@@ -68,7 +69,9 @@ def spent(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ledger]:
 def answer(name: str) -> Any:
     if name == "GaussianMixture":
         return None
-    return COUNTS if name == "PoissonRegression" else BINARY
+    if name in ("PoissonRegression", "GammaRegression"):
+        return COUNTS + (name == "GammaRegression")
+    return BINARY
 
 
 def said(name: str, spent: dict[str, Ledger], table: Any = X, y: Any = ..., **odd: Any) -> tuple[str, str]:

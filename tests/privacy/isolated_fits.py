@@ -17,6 +17,7 @@ import numpy as np
 import dpsep
 from dpsep.privacy import charged_run, isolation
 from dpsep.privacy.isolation import HOSTILE, Program, made_rows
+from dpsep.registry import regressions
 
 B = (-1.0, 1.0)
 Fit = Callable[[int], Any]
@@ -31,7 +32,8 @@ def _table(records: int) -> dict[str, Any]:
     X = rng.uniform(-1.0, 1.0, (records, 3))
     y = X @ [1.0, -1.0, 0.5] + 0.1 * rng.normal(size=records)
     counts = rng.poisson(np.exp(0.3 * y))
-    return {"X": X, "y": y, "label": (y > 0).astype(int), "count": counts, "group": np.arange(records) % 6}
+    labels, group = (y > 0).astype(int), np.arange(records) % 6
+    return {"X": X, "y": y, "label": labels, "count": counts, "positive": np.exp(y), "group": group}
 
 
 def _fit(model: Callable[[], Any], target: str | None = None, *, groups: bool = False) -> Fit:
@@ -65,13 +67,14 @@ def location(params: Any, record: Any) -> Any:
 
 
 def _regressions() -> Iterator[tuple[str, Fit]]:
-    kinds: list[tuple[str, Any, str, dict[str, Any]]] = [
-        ("linear", dpsep.LinearRegression, "y", {"target_bounds": (-3.0, 3.0)}),
-        ("logistic", dpsep.LogisticRegression, "label", {"classes": [0, 1]}),
-        ("probit", dpsep.ProbitRegression, "label", {"classes": [0, 1]}),
-        ("poisson", dpsep.PoissonRegression, "count", {}),
-    ]
-    for name, kind, target, own in kinds:
+    targets: dict[str, tuple[str, dict[str, Any]]] = {
+        "number": ("y", {"target_bounds": (-3.0, 3.0)}),
+        "label": ("label", {"classes": [0, 1]}),
+        "count": ("count", {}),
+        "positive": ("positive", {"target_bounds": (0.1, 20.0)}),
+    }
+    for entry in regressions():
+        name, kind, (target, own) = entry.name, entry.load(), targets[entry.target]
         options: dict[str, dict[str, Any]] = {
             "": {},
             "update natural": {"update": "natural"},

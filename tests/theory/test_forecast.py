@@ -17,11 +17,12 @@ from scipy.stats import chi2
 from dpsep import LinearRegression, plan
 from dpsep.families import Gaussian
 from dpsep.privacy.sampling import FullBatch
+from dpsep.registry import regressions
 from dpsep.theory.forecast import Forecast, clip_remainder
 from dpsep.theory.glm_defaults import SPARE, noise_error, weights_schedule
 from dpsep.theory.planner import Planned
 
-MODELS: Any = ("linear", "logistic", "probit", "poisson")
+MODELS: Any = tuple(entry.name for entry in regressions())
 RECORDS, FEATURES, EPSILON = 5000, 5, 2.0
 
 

@@ -20,12 +20,13 @@ from dpsep.estimators.network_task import Task
 from dpsep.estimators.run import design_schedule as weights_design
 from dpsep.privacy.mechanism import Relation
 from dpsep.privacy.sampling import FullBatch
+from dpsep.registry import named, names, regressions
 from dpsep.theory.networks import noise_share, sep_plan
-from dpsep.theory.planner import ESTIMATORS, Planned
+from dpsep.theory.planner import Planned
 
 BEFORE = Path(dpsep_lab.__file__).parent / "bench" / "before_planner.json"
-MODELS: Any = {name: {"components": 3} if name == "mixture" else {} for name in ESTIMATORS}
-REGRESSIONS: Any = ("linear", "logistic", "probit", "poisson")
+MODELS: Any = {name: {"components": 3} if name == "mixture" else {} for name in names()}
+REGRESSIONS: Any = tuple(entry.name for entry in regressions())
 ROWS, COLUMNS = 400, 2
 
 
@@ -168,25 +169,28 @@ def table(model: str) -> tuple[Any, Any]:
     rng = np.random.default_rng(1)
     x = rng.uniform(-1, 1, (ROWS, COLUMNS))
     u = x @ np.array([1.0, -0.5])
-    if model in ("linear", "network"):
+    target = named(model).target
+    if target == "number":
         return x, u + 0.3 * rng.standard_normal(ROWS)
-    if model == "poisson":
+    if target == "positive":
+        return x, rng.exponential(np.exp(u))
+    if target == "count":
         return x, rng.poisson(np.exp(u)).astype(float)
-    if model == "mixture":
+    if target == "none":
         return x, None
     return x, np.where(rng.logistic(size=ROWS) < u, "yes", "no")
 
 
 def declared_of(model: str) -> dict[str, Any]:
     """Bounds that leave nothing to be found."""
-    target = {"target_bounds": (-3.0, 3.0)} if model in ("linear", "network") else {}
-    return {"bounds": (-1.0, 1.0)} | target
+    targets = {"number": {"target_bounds": (-3.0, 3.0)}, "positive": {"target_bounds": (0.1, 20.0)}}
+    return {"bounds": (-1.0, 1.0)} | targets.get(named(model).target, {})
 
 
 def fitted(model: str, planned: Planned, *, declared: bool = True) -> Any:
     """Fit by a plan: its parameters, and what the plan supposes to be declared."""
     more: dict[str, Any] = declared_of(model) if declared else {}
-    if model in ("logistic", "probit", "network-classifier"):
+    if named(model).target == "label":
         more["classes"] = ["no", "yes"]
     estimator = getattr(dpsep, planned.estimator)(**planned.parameters, **more, random_state=0)
     with warnings.catch_warnings():

@@ -28,6 +28,7 @@ from dpsep.audit.work import Row
 from dpsep.privacy.gate import Reader
 from dpsep.privacy.ledger import Ledger
 from dpsep.privacy.sampling import FixedSizeSampling, ShuffledEpochs
+from dpsep.registry import regressions
 
 Array = NDArray[np.float64]
 RECORDS, COLUMNS, GROUPS = 24, 3, 6
@@ -85,19 +86,18 @@ def kinds() -> dict[str, Kind]:
     from dpsep.estimators import (
         BayesianModel,
         GaussianMixture,
-        LinearRegression,
-        LogisticRegression,
         MixedClassifier,
         MixedRegressor,
         NetworkClassifier,
         NetworkRegressor,
-        PoissonRegression,
-        ProbitRegression,
     )
     from dpsep.models.custom import Linear, Normal
 
     glm = FLOW | {"bounds": BOUNDS, "update": ("stable", "natural"), "fit_intercept": (True, False)}
-    bounded = glm | {"target_bounds": BOUNDS}
+    bounded = {
+        "number": glm | {"target_bounds": BOUNDS},
+        "positive": glm | {"target_bounds": (None, (0.1, 9.0))},
+    }
     network = FLOW | {
         "bounds": BOUNDS,
         "method": ("sep", "vi", "point"),
@@ -133,10 +133,14 @@ def kinds() -> dict[str, Kind]:
         return BayesianModel(_Robust(), prior, {"u": Linear()}, **options)
 
     return {
-        "linear": Kind(LinearRegression, bounded, "number"),
-        "logistic": Kind(lambda **o: LogisticRegression(**labels, **o), glm, "label"),
-        "probit": Kind(lambda **o: ProbitRegression(**labels, **o), glm, "label"),
-        "poisson": Kind(PoissonRegression, glm, "count"),
+        **{
+            entry.name: Kind(
+                partial(entry.load(), **(labels if entry.target == "label" else {})),
+                bounded.get(entry.target, glm),
+                entry.target,
+            )
+            for entry in regressions()
+        },
         "mixture": Kind(lambda **o: GaussianMixture(2, **o), mixture, "none"),
         "network": Kind(regress, network, "number"),
         "network classifier": Kind(lambda **o: NetworkClassifier(**labels, **o), network, "label"),
@@ -300,4 +304,6 @@ def _table(outcome: str) -> tuple[Array, Array, NDArray[np.int64]]:
         y = np.where(y > 0, 1.0, -1.0)
     elif outcome == "count":
         y = generator.poisson(np.exp(y)).astype(np.float64)
+    elif outcome == "positive":
+        y = np.exp(y)
     return X, y, np.repeat(np.arange(GROUPS), RECORDS // GROUPS)

@@ -16,10 +16,10 @@ from dpsep.cli.errors import CallError, is_broken_pipe, leave
 from dpsep.cli.federate_commands import federate_app
 from dpsep.cli.ledger_commands import ledger_app
 from dpsep.cli.options import (
+    MODELS,
     Brief,
     Covariance,
     Json,
-    Model,
     Quiet,
     Relation,
     SchemaFile,
@@ -118,8 +118,9 @@ def fit(
         float, typer.Option(help="Probability outside the guarantee; well below 1/rows.")
     ] = 1e-5,
     model: Annotated[
-        Model, typer.Option(help="auto: logistic for a category or text, linear for numbers.")
-    ] = Model.auto,
+        str,
+        typer.Option(click_type=MODELS, help="auto: logistic for a category or text, linear for numbers."),
+    ] = "auto",
     components: Annotated[
         int | None, typer.Option(metavar="J", help="Number of clusters of --model mixture.")
     ] = None,
@@ -201,7 +202,7 @@ def fit(
             target=target,
             epsilon=epsilon,
             delta=delta,
-            model=model.value,
+            model=model,
             hidden=hidden,
             components=components,
             covariance=None if covariance is None else covariance.value,

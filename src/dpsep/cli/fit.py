@@ -31,14 +31,15 @@ from dpsep.cli.metrics import (
 )
 from dpsep.cli.screen import print_json, progress, remark, warn
 from dpsep.cli.spending import Spending
-from dpsep.cli.table import MODELS, Inputs, Leaks, read_inputs
-from dpsep.cli.units import MIXED, check_ledger, parse_slopes
+from dpsep.cli.table import Inputs, Leaks, read_inputs
+from dpsep.cli.units import check_ledger, parse_slopes
 from dpsep.estimators.store import save
 from dpsep.privacy.checkpoint import Checkpoint, CheckpointError, WriteError
 from dpsep.privacy.leaks import PrivacyLeakWarning
 from dpsep.privacy.ledger import Ledger, OverBudget
 from dpsep.privacy.mechanism import Relation
 from dpsep.privacy.shown import down, up
+from dpsep.registry import named
 from dpsep.theory.glm_defaults import WeakBudgetWarning
 
 __all__ = ["Request", "run"]
@@ -275,7 +276,8 @@ def _remarks(request: Request, inputs: Inputs) -> None:
 
 def _estimator(request: Request, inputs: Inputs, folder: RunFolder, ledger: Ledger | None) -> Any:
     settings: dict[str, Any] = {"private": request.private, "bounds": inputs.bounds, "strict": request.strict}
-    if inputs.model in ("linear", "network"):
+    entry = named(inputs.model)
+    if entry.has_target_bounds:
         settings["target_bounds"] = inputs.target_bounds
     if inputs.model == "mixture":
         settings |= {"n_components": request.components, "covariance_type": request.covariance or "diag"}
@@ -295,8 +297,7 @@ def _estimator(request: Request, inputs: Inputs, folder: RunFolder, ledger: Ledg
             "ledger": ledger,
             "checkpoint": folder.checkpoint,
         }
-    kinds = MODELS if inputs.unit is None else MIXED
-    return getattr(dpsep, kinds[inputs.model])(**settings)
+    return getattr(dpsep, entry.kind if inputs.unit is None else entry.mixed)(**settings)
 
 
 def _fit(estimator: Any, inputs: Inputs, request: Request, folder: RunFolder, leaks: Leaks) -> None:

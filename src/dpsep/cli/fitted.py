@@ -8,7 +8,8 @@ from typing import Any
 
 from dpsep.cli.metrics import Metrics
 from dpsep.cli.screen import number, print_json, print_table, say
-from dpsep.cli.table import MODELS, Inputs, Leaks
+from dpsep.cli.table import Inputs, Leaks
+from dpsep.registry import named
 
 __all__ = ["plain_words", "report"]
 
@@ -76,7 +77,7 @@ def _print_tables(
     ]
     if weights is None:
         by = "" if inputs.unit is None else f", with effects that vary by {inputs.schema.unit}"
-        print_table(f"{MODELS[inputs.model]} of {inputs.schema.target}{by}", header, cells)
+        print_table(f"{named(inputs.model).kind} of {inputs.schema.target}{by}", header, cells)
     else:
         print_table("Means of the components", header, cells)
         shares = [(str(place), number(weight)) for place, weight in enumerate(weights)]
@@ -95,4 +96,4 @@ def _print_layers(rows: list[dict[str, Any]], inputs: Inputs, *, private: bool) 
         for row in rows
     ]
     header = ("layer", "weights", "root mean square", "sd", "DP noise")
-    print_table(f"{MODELS[inputs.model]} of {inputs.schema.target}", header, cells)
+    print_table(f"{named(inputs.model).kind} of {inputs.schema.target}", header, cells)

@@ -10,10 +10,9 @@ from typing import Any
 
 from dpsep.cli.table import Inputs
 from dpsep.data import encoded_bounds
+from dpsep.registry import named
 
 __all__ = ["weak_budget"]
-
-REGRESSIONS = ("linear", "logistic", "probit", "poisson")
 
 
 def weak_budget(request: Any, inputs: Inputs) -> str | None:
@@ -28,9 +27,11 @@ def weak_budget(request: Any, inputs: Inputs) -> str | None:
     """
     from dpsep.theory.planner import plan
 
-    if not request.private or inputs.unit is not None or inputs.model not in REGRESSIONS:
+    if not request.private or inputs.unit is not None or not named(inputs.model).is_regression:
         return None
-    declared = inputs.bounds is not None and (inputs.model != "linear" or inputs.target_bounds is not None)
+    declared = inputs.bounds is not None and (
+        not named(inputs.model).has_target_bounds or inputs.target_bounds is not None
+    )
     counts = [len(one.levels) - 1 for one in inputs.schema.features if one.kind == "category"]
     try:
         planned = plan(

@@ -53,6 +53,7 @@ from dpsep.privacy.record_sources import Records
 from dpsep.privacy.sampling import FullBatch
 from dpsep.privacy.shown import down, up
 from dpsep.recipe import Opened, Recipe, Stage
+from dpsep.registry import named
 
 __all__ = ["check_room", "hold_out", "lost_metrics", "private_metrics", "public_metrics", "read_public"]
 
@@ -289,7 +290,7 @@ def _ranges(estimator: Estimator, held: Inputs) -> tuple[list[str], NDArray[np.f
     """Names and public ranges of the scores that are released."""
     if held.classes is not None:
         ranges = {"log_density": LABEL_RANGE, "correct": (0.0, 1.0)}
-    elif held.model == "poisson":
+    elif named(held.model).target == "count":
         ranges = {"log_density": COUNT_RANGE, "covered": (0.0, 1.0)}
         if held.target_bounds is not None:
             ranges["squared_error"] = (0.0, ((held.target_bounds[1] - held.target_bounds[0]) / 2) ** 2)

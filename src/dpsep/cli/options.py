@@ -4,16 +4,19 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
+import click
 import typer
 
+from dpsep.registry import names
+
 __all__ = [
+    "MODELS",
     "Brief",
     "Covariance",
     "Format",
     "Json",
     "JsonFile",
     "LedgerPath",
-    "Model",
     "Quiet",
     "Relation",
     "Rule",
@@ -23,19 +26,6 @@ __all__ = [
     "Unit",
     "Wait",
 ]
-
-
-class Model(StrEnum):
-    """Kinds of regression, networks, and the mixture."""
-
-    auto = "auto"
-    linear = "linear"
-    logistic = "logistic"
-    probit = "probit"
-    poisson = "poisson"
-    network = "network"
-    network_classifier = "network-classifier"
-    mixture = "mixture"
 
 
 class Covariance(StrEnum):
@@ -74,6 +64,8 @@ class Rule(StrEnum):
     rdp = "rdp"
 
 
+MODELS = click.Choice(("auto", *names()))
+"""What ``--model`` takes: regressions, networks, and the mixture."""
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 JsonFile = Annotated[
     Path | None,

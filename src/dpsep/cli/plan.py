@@ -17,6 +17,7 @@ from dpsep.cli.errors import CallError
 from dpsep.cli.screen import number, print_table, progress, remark, say, write_json
 from dpsep.privacy.mechanism import Relation
 from dpsep.privacy.shown import up
+from dpsep.registry import named, names
 
 if TYPE_CHECKING:
     from dpsep.theory.forecast import Forecast
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Question", "Shape", "run", "shape_of"]
 
-NUMBERS = ("linear", "poisson", "network")
-"""Models whose target is a number."""
 SAID = {
     "nearly free": "Privacy is nearly free here",
     "good": "This will do",
@@ -132,7 +131,7 @@ def shape_of(path: Path, model: str = "auto") -> Shape:
         model = _model_of(schema, model, path)
     elif any(column.kind == "category" for column in schema.features):
         raise CallError(f"a mixture is of numbers, and {path} declares categories; take them out.")
-    if schema.unit is not None and model in ("linear", "logistic", "probit", "poisson"):
+    if schema.unit is not None and named(model).is_regression:
         raise CallError(
             f"{path} declares the unit {schema.unit!r}, which makes the fit a mixed model; those cannot be "
             "planned. Take 'unit' out to plan a fit that protects single rows."
@@ -141,13 +140,12 @@ def shape_of(path: Path, model: str = "auto") -> Shape:
     if not bounds.size:
         raise CallError(f"{path} declares no column besides its target; there is nothing to fit.")
     declared = bool(np.isfinite(bounds).all())
-    if model in ("linear", "network"):
+    if named(model).has_target_bounds:
         declared = declared and schema[str(schema.target)].bounds is not None
     # A category of two values is one column of zeros and ones: it has no rare level to plan for.
     indicators = [len(column.levels) - 1 for column in schema.features if column.kind == "category"]
     levels = tuple(count for count in indicators if count > 1)
-    regression = model != "mixture" and not model.startswith("network")
-    return Shape(model, bounds.shape[1], levels if regression else (), declared)
+    return Shape(model, bounds.shape[1], levels if named(model).is_regression else (), declared)
 
 
 def _model_of(schema: Any, model: str, path: Path) -> str:
@@ -157,7 +155,7 @@ def _model_of(schema: Any, model: str, path: Path) -> str:
     outcome = schema[schema.target]
     if outcome.kind == "number":
         return "linear" if model == "auto" else model
-    if model in NUMBERS:
+    if model != "auto" and model not in names("label"):
         raise CallError(
             f"the target {outcome.name!r} of {path} is a category, which --model {model} cannot predict; use "
             "logistic, probit or network-classifier."
@@ -317,7 +315,7 @@ def _python(planned: "Planned") -> str:
     parts = [f"{name}={_value(value)}" for name, value in chosen.items()]
     if planned.request.declared:
         parts.append("bounds=(low, high)")
-        if planned.request.model in ("linear", "network"):
+        if named(planned.request.model).has_target_bounds:
             parts.append("target_bounds=(lowest, highest)")
     return f"dpsep.{planned.estimator}({', '.join(parts)})"
 

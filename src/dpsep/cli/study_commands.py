@@ -5,14 +5,14 @@ from typing import Annotated
 
 import typer
 
-from dpsep.cli.options import JsonFile, Model, Quiet, Relation, SchemaFile
+from dpsep.cli.options import MODELS, JsonFile, Quiet, Relation, SchemaFile
 from dpsep.cli.screen import hush
 
 __all__ = ["audit", "plan"]
 
 
 def plan(
-    model: Annotated[Model, typer.Option(help="auto: by the target of --schema.")] = Model.auto,
+    model: Annotated[str, typer.Option(click_type=MODELS, help="auto: by the target of --schema.")] = "auto",
     records: Annotated[int | None, typer.Option(help="Rows; found from a target if left out.")] = None,
     features: Annotated[int | None, typer.Option(help="Columns, indicators counted one by one.")] = None,
     schema: SchemaFile = None,
@@ -46,7 +46,7 @@ def plan(
     hush(quiet, json_path)
     run(
         Question(
-            model=model.value,
+            model=model,
             relation=relation.value,
             records=records,
             features=features,

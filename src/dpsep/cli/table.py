@@ -29,19 +29,11 @@ from dpsep.data.large import LargeColumn, LargeColumns, LargeTable
 from dpsep.data.large_encoded import EncodedTable
 from dpsep.data.later import open_later, read_now
 from dpsep.data.table import settled_format
+from dpsep.registry import names
 
-__all__ = ["MODELS", "Inputs", "Leaks", "read_inputs"]
+__all__ = ["Inputs", "Leaks", "read_inputs"]
 
-MODELS = {
-    "linear": "LinearRegression",
-    "logistic": "LogisticRegression",
-    "probit": "ProbitRegression",
-    "poisson": "PoissonRegression",
-    "network": "NetworkRegressor",
-    "network-classifier": "NetworkClassifier",
-    "mixture": "GaussianMixture",
-}
-CLASSIFIERS = ("logistic", "probit", "network-classifier")
+CLASSIFIERS = names("label")
 
 
 class Inputs(NamedTuple):
@@ -50,7 +42,7 @@ class Inputs(NamedTuple):
     Attributes
     ----------
     model
-        A key of `MODELS`.
+        Its name in `dpsep.registry`.
     schema
         The declared structure, target included.
     features
@@ -284,7 +276,7 @@ def _model(model: str, schema: Schema) -> str:
     if outcome.kind == "category" and model not in CLASSIFIERS:
         raise CallError(
             f"the target {outcome.name!r} is a category, which --model {model} cannot predict; "
-            "use logistic, probit or network-classifier, or declare it a number."
+            f"use {', '.join(CLASSIFIERS[:-1])} or {CLASSIFIERS[-1]}, or declare it a number."
         )
     return model
 

@@ -18,16 +18,12 @@ from dpsep.cli.overlay import Leaks
 from dpsep.data import Schema
 from dpsep.data.frames import unknown_column
 from dpsep.data.large_encoded import unit_labels
+from dpsep.registry import regressions
 
 __all__ = ["MIXED", "check_ledger", "labels_of", "parse_slopes", "settle_unit"]
 
-MIXED = {
-    "linear": "MixedRegressor",
-    "poisson": "MixedRegressor",
-    "logistic": "MixedClassifier",
-    "probit": "MixedClassifier",
-}
-"""Models that have a mixed form, and its name."""
+MIXED = tuple(entry.name for entry in regressions() if entry.mixed)
+"""Models that have a mixed form."""
 
 
 def settle_unit(schema: Schema, model: str, wanted: str | None, leaks: Leaks) -> str | None:
@@ -38,7 +34,7 @@ def settle_unit(schema: Schema, model: str, wanted: str | None, leaks: Leaks) ->
     schema
         The declared structure.
     model
-        A key of `dpsep.cli.table.MODELS`.
+        Its name in `dpsep.registry`.
     wanted
         ``"record"``, ``"group"``, or None for the default.
     leaks
@@ -98,8 +94,8 @@ def parse_slopes(text: str | None, unit: str | None, columns: list[str]) -> tupl
         return ()
     if unit is None:
         raise CallError(
-            "--slopes is for models with effects by unit: linear, logistic, probit or poisson with a schema "
-            "that declares a unit; leave it out."
+            f"--slopes is for models with effects by unit: {', '.join(MIXED[:-1])} or {MIXED[-1]} with a "
+            "schema that declares a unit; leave it out."
         )
     names = tuple(part.strip() for part in text.split(","))
     for name in names:
@@ -122,6 +118,6 @@ def check_ledger(ledger: Any, unit: str) -> None:
         )
     raise CallError(
         f"the ledger {ledger.path} counts whole units (--unit group), and this command protects single rows. "
-        "Use a ledger made with --unit record, or a fit that protects units: linear, logistic, probit or "
-        "poisson with a schema that declares a unit. Nothing was charged."
+        f"Use a ledger made with --unit record, or a fit that protects units: {', '.join(MIXED[:-1])} or "
+        f"{MIXED[-1]} with a schema that declares a unit. Nothing was charged."
     )

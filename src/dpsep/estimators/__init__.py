@@ -1,20 +1,16 @@
-"""Estimators with scikit-learn's face over models and inference."""
+"""Estimators with scikit-learn's face over models and inference; each is imported when it is first used."""
 
-from dpsep.estimators.custom import BayesianModel
-from dpsep.estimators.glm import LinearRegression, LogisticRegression, PoissonRegression, ProbitRegression
-from dpsep.estimators.mixed import MixedClassifier, MixedRegressor
-from dpsep.estimators.mixture import GaussianMixture
-from dpsep.estimators.network import NetworkClassifier, NetworkRegressor
+from typing import Any
 
-__all__ = [
-    "BayesianModel",
-    "GaussianMixture",
-    "LinearRegression",
-    "LogisticRegression",
-    "MixedClassifier",
-    "MixedRegressor",
-    "NetworkClassifier",
-    "NetworkRegressor",
-    "PoissonRegression",
-    "ProbitRegression",
-]
+from dpsep.registry import ENTRIES, find
+
+
+def __getattr__(name: str) -> Any:
+    entry = find(name)
+    if entry is None:
+        raise AttributeError(f"module 'dpsep.estimators' has no attribute {name!r}")
+    return entry.load()
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *(entry.kind for entry in ENTRIES)])

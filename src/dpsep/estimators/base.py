@@ -5,9 +5,10 @@ An estimator checks public structure, hands records to `dpsep.estimators.run` an
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass, fields
 from functools import partial
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import jax
 import numpy as np
@@ -15,6 +16,8 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from dpsep.estimators import other_methods
+from dpsep.estimators.columns import table_outcome
+from dpsep.estimators.documented import inherit_parameters
 from dpsep.estimators.input_checks import (
     Structure,
     check_cells,
@@ -27,20 +30,46 @@ from dpsep.estimators.input_checks import (
 from dpsep.estimators.large import by_pieces, coded, records_of, whole_records
 from dpsep.estimators.posterior import Posterior, to_original
 from dpsep.estimators.predictive import LinearDraws
-from dpsep.estimators.private import statement_of
+from dpsep.estimators.private import Unprinted, statement_of
+from dpsep.estimators.rows import log_predictive
 from dpsep.estimators.run import Result, Task, fit_open, recipe_of
 from dpsep.estimators.statement import PrivacyStatement
 from dpsep.fit import Spend
 from dpsep.privacy.gate import Records
 from dpsep.privacy.mechanism import Relation
 from dpsep.privacy.scaling import Scaling
-from dpsep.theory.glm_defaults import REACH, SPARE
+from dpsep.theory.glm_defaults import Defaults
 
 Array = NDArray[np.float64]
 
 
+def likelihood_of(kind: Any, parameters: Mapping[str, Any], *, narrow: bool) -> Any:
+    """Return a likelihood; those of its fields that are parameters of the estimator take their values.
+
+    Parameters
+    ----------
+    narrow
+        Whether predictors vary by less than one under every cavity, so that the fast quadrature will do.
+    """
+    names = [field.name for field in fields(kind)]
+    known: dict[str, Any] = {name: float(parameters[name]) for name in names if name in parameters}
+    if "rule" in names:
+        known["rule"] = "fast" if narrow else "robust"
+    return kind(**known)
+
+
+@dataclass(eq=False, repr=False)
 class LinearWeights(LinearDraws):
     """Base of the estimators whose predictor is linear in the features.
+
+    A regression is a dataclass: its fields are the constructor's parameters, and these class variables say
+    what it is.
+
+    - ``likelihood``: a class of `dpsep.models`; those of its fields that are parameters take their values;
+    - ``target``: the kind of its targets (`dpsep.estimators.targets`);
+    - ``defaults``: what its fits and their forecasts start from (`dpsep.theory.glm_defaults.Defaults`);
+    - ``words``: what a report says of it;
+    - ``wire``: the number that its likelihood travels by in a federation, given once and for all.
 
     Parameters
     ----------
@@ -95,50 +124,34 @@ class LinearWeights(LinearDraws):
     ['classes']
     """
 
-    _classifier = False
-    _reach = REACH
-    _spare = SPARE
+    likelihood: ClassVar[Any]
+    target: ClassVar[Any]  # pyright: ignore[reportIncompatibleVariableOverride]
+    defaults: ClassVar[Defaults] = Defaults()
+    wire: ClassVar[int]
 
-    def __init__(
-        self,
-        epsilon: float = 1.0,
-        delta: float = 1e-5,
-        *,
-        private: bool = True,
-        bounds: Any = None,
-        fit_intercept: bool = True,
-        prior_scale: float = 2.0,
-        relation: Relation = "zero-out",
-        sampling: Literal["full"] | float = "full",
-        method: Literal["sep", "ep", "adf"] = "sep",
-        update: Literal["stable", "natural"] = "stable",
-        clip: float | None = None,
-        steps: int | None = None,
-        gamma: float = 1.0,
-        noise_aware: bool = True,
-        ledger: Any = None,
-        checkpoint: Any = None,
-        random_state: int | None = None,
-        strict: bool = False,
-    ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.private = private
-        self.bounds = bounds
-        self.fit_intercept = fit_intercept
-        self.prior_scale = prior_scale
-        self.relation = relation
-        self.sampling = sampling
-        self.method = method
-        self.update = update
-        self.clip = clip
-        self.steps = steps
-        self.gamma = gamma
-        self.noise_aware = noise_aware
-        self.ledger = ledger
-        self.checkpoint = checkpoint
-        self.random_state = random_state
-        self.strict = strict
+    epsilon: float = 1.0
+    delta: float = 1e-5
+    _: KW_ONLY
+    private: bool = True
+    bounds: Any = None
+    fit_intercept: bool = True
+    prior_scale: float = 2.0
+    relation: Relation = "zero-out"
+    sampling: Literal["full"] | float = "full"
+    method: Literal["sep", "ep", "adf"] = "sep"
+    update: Literal["stable", "natural"] = "stable"
+    clip: float | None = None
+    steps: int | None = None
+    gamma: float = 1.0
+    noise_aware: bool = True
+    ledger: Any = Unprinted()  # noqa: RUF009  a descriptor, whose default is None
+    checkpoint: Any = None
+    random_state: int | None = None
+    strict: bool = False
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        inherit_parameters(cls)
 
     def fit(self, X: Any, y: Any, *, on_step: Callable[[int, int], None] | None = None) -> Self:
         """Fit the posterior; under privacy, charge first. There are no weights of records.
@@ -183,20 +196,22 @@ class LinearWeights(LinearDraws):
     # What a kind of regression fills in.
 
     def _likelihood(self, *, narrow: bool) -> Any:
-        raise NotImplementedError
+        """Return the likelihood; with `narrow`, predictors vary by less than one."""
+        return likelihood_of(self.likelihood, self.get_params(deep=False), narrow=narrow)
 
     def _outcome_scaling(self) -> Scaling | None:
-        raise NotImplementedError
+        return self.target.scaling(self)
 
     def _target(self, y: Any) -> Array:
-        raise NotImplementedError
+        return self.target.convert(y, self)
 
     def _log_predictive(self, mean: Any, variance: Any, y: Array) -> Any:
-        raise NotImplementedError
+        narrow = bool(np.max(variance, initial=0.0) <= 1.0)
+        return log_predictive(self._likelihood(narrow=narrow), mean, variance, y)
 
     def _warn_of_leaks(self, shape: Structure, y: Any) -> None:
         """Warn from structure; a classifier also settles its classes here."""
-        if not self._classifier:
+        if not self.target.is_label:
             check_numbers(y)
         self._warn_of_container(y)
         self._warn_of_settings(shape)
@@ -204,6 +219,7 @@ class LinearWeights(LinearDraws):
     def _check_records(self, X: Array, y: Array) -> None:
         """Without privacy, bad cells are errors."""
         check_finite(X, y)
+        self.target.check(y)
 
     # Shared steps.
 
@@ -226,9 +242,9 @@ class LinearWeights(LinearDraws):
             steps=None if self.steps is None else int(self.steps),
             curvature=float(likelihood.curvature_guess),
             cap=2.0,
-            reach=self._reach,
-            spare=self._spare,
-            classes=coding(self) if self._classifier else "",
+            reach=self.defaults.reach,
+            spare=self.defaults.spare,
+            classes=coding(self) if self.target.is_label else "",
         )
 
     def _clip(self) -> float | None:
@@ -296,7 +312,7 @@ class LinearWeights(LinearDraws):
             covariance,
             result.noise_covariance,
             result.features,
-            result.outcome,
+            table_outcome(self.likelihood, result.outcome),
             result.noise,
             intercept=bool(self.fit_intercept),
         )._replace(noise_aware=bool(self.noise_aware))
@@ -304,7 +320,7 @@ class LinearWeights(LinearDraws):
         self.n_iter_ = result.steps
         skip = int(self.fit_intercept)
         coef, intercept = self.posterior_.mean[skip:], self.posterior_.mean[:1] if skip else np.zeros(1)
-        if self._classifier:
+        if self.target.is_label:
             self.coef_, self.intercept_ = coef[None, :], intercept
         else:
             self.coef_, self.intercept_ = coef, float(intercept[0])

@@ -79,6 +79,25 @@ def through_zero(columns: Columns) -> Columns:
     return Columns(columns.low, columns.high, 0.0 * centre, np.where(size > 0, size, 1.0))  # pyright: ignore[reportArgumentType]
 
 
+def unit_of(outcome: Columns) -> Columns:
+    """Map of an outcome to its unit alone, with nothing clamped: all that a scale family can take.
+
+    Examples
+    --------
+    >>> float(unit_of(Columns(*(np.float64(part) for part in (1.0, 9.0, 5.0, 4.0)))).scale)
+    9.0
+    """
+    zero = through_zero(outcome)
+    return zero._replace(low=np.float64(-np.inf), high=np.float64(np.inf))  # pyright: ignore[reportArgumentType]
+
+
+def table_outcome(likelihood: Any, outcome: Columns) -> Columns:
+    """Return an outcome's map as predictors see it: in a scale family a unit b adds log b to each of them."""
+    if not getattr(likelihood, "scale_family", False):
+        return outcome
+    return Columns(-np.inf, np.inf, np.log(outcome.scale), 1.0)  # pyright: ignore[reportArgumentType]
+
+
 def own_scaling(values: Any) -> Scaling:
     """Mean and standard deviation of the data itself; for fits that are not private."""
     if isinstance(values, Part):

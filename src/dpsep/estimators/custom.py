@@ -42,12 +42,14 @@ from dpsep.privacy.isolation import compiler
 from dpsep.privacy.leaks import untested_compiler, warn_leak
 from dpsep.privacy.mechanism import Relation
 from dpsep.privacy.scaling import Scaling
+from dpsep.registry import Words, register
 
 Array = NDArray[np.float64]
 
 LogLikelihood = Callable[[dict[str, Any], Record], Any]
 
 
+@register("own")
 class BayesianModel(CustomPredictions):
     """A Bayesian model of your own.
 
@@ -91,6 +93,7 @@ class BayesianModel(CustomPredictions):
     ((3,), ['intercept', 'x0', 'x1'])
     """
 
+    words = Words("model of the user's own")
     _methods = ("sep", "ep", "adf", "nuts")
 
     def __init__(

@@ -1,43 +1,100 @@
 """Private Bayesian regressions with scikit-learn's face: linear, logistic, probit and Poisson.
 
-Each is `LinearWeights` with a likelihood: what the target means, how it is coded, how it is predicted.
+Each is a declaration: a likelihood, the kind of its targets, and words. What they share is `LinearWeights`.
 """
 
+import math
+from dataclasses import dataclass
 from typing import Any, Literal, overload
 
 import jax
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import expit, log_ndtr
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from dpsep.estimators.base import LinearWeights
 from dpsep.estimators.columns import single, through_zero
-from dpsep.estimators.input_checks import (
-    Structure,
-    declared_classes,
-    declared_scaling,
-    no_scaling,
-    numbers,
-    signs,
-)
-from dpsep.estimators.large import by_pieces, pieces
-from dpsep.estimators.private import mark_score
-from dpsep.estimators.rows import log_predictive
+from dpsep.estimators.input_checks import Structure, declared_classes, declared_scaling, no_scaling
+from dpsep.estimators.large import by_pieces
+from dpsep.estimators.targets import Binary, Count, Real, TargetTags
 from dpsep.families import Gamma
 from dpsep.models import LearnedNoise, LogisticLikelihood, PoissonLikelihood, ProbitLikelihood
 from dpsep.models.concentrated_noise import ConcentratedNoise
 from dpsep.models.linear import GaussianLikelihood
 from dpsep.privacy.scaling import Scaling
-from dpsep.theory.glm_defaults import COUNT_REACH, PROBIT_SPARE
+from dpsep.registry import Words, register
+from dpsep.theory.glm_defaults import COUNT_REACH, PROBIT_SPARE, Defaults
 
 Array = NDArray[np.float64]
 
 
-class LinearRegression(RegressorMixin, LinearWeights):
-    """Bayesian linear regression with Gaussian noise whose precision is learned, or known.
+class GLMRegressor(TargetTags, RegressorMixin, LinearWeights):
+    """Regressions of numbers, by a likelihood that knows mean and variance of a new target."""
 
-    Parameters that are not listed here are those of `dpsep.estimators.base.LinearWeights`.
+    @overload
+    def predict(self, X: Any, return_std: Literal[False] = False) -> Array: ...
+    @overload
+    def predict(self, X: Any, return_std: Literal[True]) -> tuple[Array, Array]: ...
+    def predict(self, X: Any, return_std: bool = False) -> Array | tuple[Array, Array]:
+        """Predictive mean of each row, and its standard deviation (of a new target) if asked for."""
+        mean, deviation = by_pieces(self._expected, X)
+        return (mean, deviation) if return_std else mean
+
+    def _expected(self, X: Any) -> tuple[Array, Array]:
+        mean, variance = self._predictor(X)
+        with jax.enable_x64(True):
+            found = self._likelihood(narrow=False).predictive(mean, variance)
+        return np.asarray(found.mean), np.sqrt(np.asarray(found.variance))
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class GLMClassifier(TargetTags, ClassifierMixin, LinearWeights):
+    """Regressions of two labels, coded -1 and +1 by declared classes.
+
+    Parameters
+    ----------
+    classes
+        The two labels, the negative one first. Under privacy they must be declared; else they are read off
+        the target, with a `PrivacyLeakWarning`.
+    """
+
+    target = Binary()
+
+    classes: Any = None
+
+    def decision_function(self, X: Any) -> Array:
+        """Log odds of the second class for each row, of the probability averaged over the posterior."""
+        log_down, log_up = by_pieces(self._log_both, X)
+        return log_up - log_down
+
+    def predict_proba(self, X: Any) -> Array:
+        """Posterior predictive probability of each class, shape (rows, 2)."""
+        both = np.exp(np.stack(by_pieces(self._log_both, X), axis=1))
+        return both / both.sum(axis=1, keepdims=True)
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Return the more probable class of each row."""
+        check_is_fitted(self)
+        # Averaging over the posterior moves a probability towards one half, never across it.
+        return self.classes_[(self._predictor(X)[0] > 0).astype(int)]
+
+    def _log_both(self, X: Any) -> tuple[Array, Array]:
+        """Log posterior predictive probability of the first class and of the second."""
+        mean, variance = self._predictor(X)
+        sign = np.ones(len(mean))
+        return self._log_predictive(mean, variance, -sign), self._log_predictive(mean, variance, sign)
+
+    def _warn_of_leaks(self, shape: Structure, y: Any) -> None:
+        super()._warn_of_leaks(shape, y)
+        self.classes_ = declared_classes(self.classes, y, private=self.private, strict=self.strict)
+
+
+@register("linear")
+@dataclass(eq=False, repr=False, kw_only=True)
+class LinearRegression(GLMRegressor):
+    """Bayesian linear regression with Gaussian noise whose precision is learned, or known.
 
     Parameters
     ----------
@@ -60,56 +117,18 @@ class LinearRegression(RegressorMixin, LinearWeights):
     ['intercept', 'x0', 'x1']
     """
 
-    def __init__(
-        self,
-        epsilon: float = 1.0,
-        delta: float = 1e-5,
-        *,
-        private: bool = True,
-        bounds: Any = None,
-        target_bounds: Any = None,
-        noise_precision: float | None = None,
-        fit_intercept: bool = True,
-        prior_scale: float = 2.0,
-        relation: Any = "zero-out",
-        sampling: Any = "full",
-        method: Any = "sep",
-        update: Any = "stable",
-        clip: float | None = None,
-        steps: int | None = None,
-        gamma: float = 1.0,
-        noise_aware: bool = True,
-        ledger: Any = None,
-        checkpoint: Any = None,
-        random_state: int | None = None,
-        strict: bool = False,
-    ) -> None:
-        super().__init__(
-            epsilon,
-            delta,
-            private=private,
-            bounds=bounds,
-            fit_intercept=fit_intercept,
-            prior_scale=prior_scale,
-            relation=relation,
-            sampling=sampling,
-            method=method,
-            update=update,
-            clip=clip,
-            steps=steps,
-            gamma=gamma,
-            noise_aware=noise_aware,
-            ledger=ledger,
-            checkpoint=checkpoint,
-            random_state=random_state,
-            strict=strict,
-        )
-        self.target_bounds = target_bounds
-        self.noise_precision = noise_precision
+    likelihood = GaussianLikelihood
+    target = Real()
+    defaults = Defaults(learned_noise=True)
+    words = Words(
+        "linear regression",
+        "A coefficient is by how much the expected target changes when its column grows by one and all other "
+        "columns stay as they are.",
+    )
+    wire = 39
 
-    def __sklearn_tags__(self) -> Any:
-        """Tell scikit-learn what to expect."""
-        return mark_score(super().__sklearn_tags__(), private=self.private)
+    target_bounds: Any = None
+    noise_precision: float | None = None
 
     @overload
     def predict(self, X: Any, return_std: Literal[False] = False) -> Array: ...
@@ -140,12 +159,9 @@ class LinearRegression(RegressorMixin, LinearWeights):
         return GaussianLikelihood(float(self.noise_precision) * size**2)
 
     def _outcome_scaling(self) -> Scaling | None:
-        if self.target_bounds is not None:
-            return declared_scaling(self.target_bounds, 1, "the target")
-        return None if self.noise_precision is None else no_scaling(1)
-
-    def _target(self, y: Any) -> Array:
-        return numbers(y)
+        if self.target_bounds is None and self.noise_precision is not None:
+            return no_scaling(1)
+        return super()._outcome_scaling()
 
     def _log_predictive(self, mean: Any, variance: Any, y: Array) -> Any:
         if self.noise_precision is not None:
@@ -155,110 +171,14 @@ class LinearRegression(RegressorMixin, LinearWeights):
         return LearnedNoise().log_predictive(mean, variance, noise, y)
 
 
-class _BinaryClassifier(ClassifierMixin, LinearWeights):
-    """Yes/no targets coded -1 and +1 by declared classes."""
-
-    _classifier = True
-
-    def __init__(
-        self,
-        epsilon: float = 1.0,
-        delta: float = 1e-5,
-        *,
-        private: bool = True,
-        classes: Any = None,
-        bounds: Any = None,
-        fit_intercept: bool = True,
-        prior_scale: float = 2.0,
-        relation: Any = "zero-out",
-        sampling: Any = "full",
-        method: Any = "sep",
-        update: Any = "stable",
-        clip: float | None = None,
-        steps: int | None = None,
-        gamma: float = 1.0,
-        noise_aware: bool = True,
-        ledger: Any = None,
-        checkpoint: Any = None,
-        random_state: int | None = None,
-        strict: bool = False,
-    ) -> None:
-        super().__init__(
-            epsilon,
-            delta,
-            private=private,
-            bounds=bounds,
-            fit_intercept=fit_intercept,
-            prior_scale=prior_scale,
-            relation=relation,
-            sampling=sampling,
-            method=method,
-            update=update,
-            clip=clip,
-            steps=steps,
-            gamma=gamma,
-            noise_aware=noise_aware,
-            ledger=ledger,
-            checkpoint=checkpoint,
-            random_state=random_state,
-            strict=strict,
-        )
-        self.classes = classes
-
-    def __sklearn_tags__(self) -> Any:
-        """Tell scikit-learn that there are two classes."""
-        tags = super().__sklearn_tags__()
-        assert tags.classifier_tags is not None
-        tags.classifier_tags.multi_class = False
-        return mark_score(tags, private=self.private)
-
-    def decision_function(self, X: Any) -> Array:
-        """Log odds of the second class for each row, of the probability averaged over the posterior."""
-        log_down, log_up = by_pieces(self._log_both, X)
-        return log_up - log_down
-
-    def predict_proba(self, X: Any) -> Array:
-        """Posterior predictive probability of each class, shape (rows, 2)."""
-        both = np.exp(np.stack(by_pieces(self._log_both, X), axis=1))
-        return both / both.sum(axis=1, keepdims=True)
-
-    def predict(self, X: Any) -> NDArray[Any]:
-        """Return the more probable class of each row."""
-        check_is_fitted(self)
-        # Averaging over the posterior moves a probability towards one half, never across it.
-        return self.classes_[(self._predictor(X)[0] > 0).astype(int)]
-
-    def _log_both(self, X: Any) -> tuple[Array, Array]:
-        """Log posterior predictive probability of the first class and of the second."""
-        mean, variance = self._predictor(X)
-        sign = np.ones(len(mean))
-        return self._log_predictive(mean, variance, -sign), self._log_predictive(mean, variance, sign)
-
-    def _outcome_scaling(self) -> Scaling | None:
-        return no_scaling(1)
-
-    def _warn_of_leaks(self, shape: Structure, y: Any) -> None:
-        super()._warn_of_leaks(shape, y)
-        self.classes_ = declared_classes(self.classes, y, private=self.private, strict=self.strict)
-
-    def _target(self, y: Any) -> Array:
-        return signs(y, self.classes_)
-
-    def _log_predictive(self, mean: Any, variance: Any, y: Array) -> Any:
-        narrow = bool(np.max(variance, initial=0.0) <= 1.0)
-        return log_predictive(self._likelihood(narrow=narrow), mean, variance, y)
+def _logistic_curvature(predictor: Array) -> Array:
+    return 1.0 / (2.0 + 2.0 * np.cosh(predictor))
 
 
-class LogisticRegression(_BinaryClassifier):
+@register("logistic")
+@dataclass(eq=False, repr=False, kw_only=True)
+class LogisticRegression(GLMClassifier):
     """Bayesian logistic regression.
-
-    Parameters that are not listed here are those of `dpsep.estimators.base.LinearWeights`.
-
-    Parameters
-    ----------
-    classes
-        The two labels, the negative one first. Under privacy they must be declared; else they are read off
-        the target, with a `PrivacyLeakWarning`.
 
     Examples
     --------
@@ -273,19 +193,28 @@ class LogisticRegression(_BinaryClassifier):
     ['intercept', 'x0', 'x1']
     """
 
-    def _likelihood(self, *, narrow: bool) -> Any:
-        return LogisticLikelihood("fast" if narrow else "robust")
+    likelihood = LogisticLikelihood
+    defaults = Defaults(curvature=_logistic_curvature)
+    words = Words(
+        "logistic regression",
+        "A coefficient is by how much the log odds of the second class change when its column grows by one "
+        "and the others stay: e to the coefficient multiplies the odds.",
+    )
+    wire = 36
+
+    def _chance(self, u: Array) -> Array:
+        return expit(u)
 
 
-class ProbitRegression(_BinaryClassifier):
+def _probit_curvature(predictor: Array) -> Array:
+    density = np.exp(-(predictor**2)) / (2.0 * math.pi)
+    return density / np.exp(log_ndtr(predictor) + log_ndtr(-predictor))
+
+
+@register("probit")
+@dataclass(eq=False, repr=False, kw_only=True)
+class ProbitRegression(GLMClassifier):
     """Bayesian probit regression.
-
-    Parameters that are not listed here are those of `dpsep.estimators.base.LinearWeights`.
-
-    Parameters
-    ----------
-    classes
-        The two labels, the negative one first; as in `LogisticRegression`.
 
     Examples
     --------
@@ -298,20 +227,25 @@ class ProbitRegression(_BinaryClassifier):
     ['intercept', 'x0', 'x1']
     """
 
-    _spare = PROBIT_SPARE  # labels that are wrong are long, and cutting them biases the fit
+    likelihood = ProbitLikelihood
+    # Labels that are wrong are long, and cutting them biases the fit.
+    defaults = Defaults(spare=PROBIT_SPARE, curvature=_probit_curvature)
+    words = Words(
+        "probit regression",
+        "A coefficient moves the predictor z when its column grows by one; the chance of the second class is "
+        "the normal distribution function at z.",
+    )
+    wire = 37
 
-    def _likelihood(self, *, narrow: bool) -> Any:
-        return ProbitLikelihood()
 
-
-class PoissonRegression(RegressorMixin, LinearWeights):
+@register("poisson")
+@dataclass(eq=False, repr=False, kw_only=True)
+class PoissonRegression(GLMRegressor):
     """Bayesian Poisson regression of counts, log link.
 
     Targets may be any numbers that are not negative, as in scikit-learn's `PoissonRegressor`. Whole ones are
     counts; with others (rates, averages) the Poisson density is a quasi-likelihood: means are what they were,
     while widths and predictive densities take the variance to be the mean.
-
-    Its parameters are those of `dpsep.estimators.base.LinearWeights`.
 
     Examples
     --------
@@ -324,43 +258,13 @@ class PoissonRegression(RegressorMixin, LinearWeights):
     ['intercept', 'x0', 'x1']
     """
 
-    def __sklearn_tags__(self) -> Any:
-        """Tell scikit-learn that targets are not negative."""
-        tags = super().__sklearn_tags__()
-        tags.target_tags.positive_only = True
-        return mark_score(tags, private=self.private)
-
-    _reach = COUNT_REACH  # counts vary more than a Poisson model says; a tight clip would bias what it fits
-
-    @overload
-    def predict(self, X: Any, return_std: Literal[False] = False) -> Array: ...
-    @overload
-    def predict(self, X: Any, return_std: Literal[True]) -> tuple[Array, Array]: ...
-    def predict(self, X: Any, return_std: bool = False) -> Array | tuple[Array, Array]:
-        """Predictive mean count of each row, and its standard deviation (of a new count) if asked for."""
-        count, spread = by_pieces(self._counts_of, X)
-        return (count, spread) if return_std else count
-
-    def _counts_of(self, X: Any) -> tuple[Array, Array]:
-        mean, variance = self._predictor(X)
-        with jax.enable_x64(True):
-            count, spread = PoissonLikelihood().predictive(mean, variance)
-        return np.asarray(count), np.sqrt(np.asarray(spread))
-
-    def _likelihood(self, *, narrow: bool) -> Any:
-        return PoissonLikelihood("fast" if narrow else "robust")
-
-    def _check_records(self, X: Array, y: Array) -> None:
-        super()._check_records(X, y)
-        if any((piece < 0).any() for piece in pieces(y)):
-            raise ValueError("Input y holds negative values; Poisson targets are counts, 0 or more.")
-
-    def _outcome_scaling(self) -> Scaling | None:
-        return no_scaling(1)
-
-    def _target(self, y: Any) -> Array:
-        return numbers(y)
-
-    def _log_predictive(self, mean: Any, variance: Any, y: Array) -> Any:
-        narrow = bool(np.max(variance, initial=0.0) <= 1.0)
-        return log_predictive(self._likelihood(narrow=narrow), mean, variance, y)
+    likelihood = PoissonLikelihood
+    target = Count()
+    # Counts vary more than a Poisson model says; a tight clip would bias what it fits.
+    defaults = Defaults(reach=COUNT_REACH, curvature=np.exp)
+    words = Words(
+        "Poisson regression",
+        "A coefficient is by how much the logarithm of the expected count changes when its column grows by "
+        "one: e to the coefficient multiplies the count.",
+    )
+    wire = 38

@@ -6,6 +6,7 @@ protects whole groups, say all visits of a patient: random effects are integrate
 only fixed effects and components of variance are released (`dpsep.models.mixed`).
 """
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal
 
 import jax
@@ -14,28 +15,22 @@ from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
-from dpsep.estimators.input_checks import (
-    Structure,
-    declared_classes,
-    declared_scaling,
-    no_scaling,
-    numbers,
-    signs,
-)
+from dpsep.estimators.input_checks import Structure, declared_classes
 from dpsep.estimators.mixed_base import MixedEstimator
-from dpsep.estimators.private import mark_score
+from dpsep.estimators.targets import TargetTags
 from dpsep.families import Gamma
-from dpsep.models import LearnedNoise, LogisticLikelihood, PoissonLikelihood, ProbitLikelihood
-from dpsep.models.concentrated_noise import ConcentratedNoise
-from dpsep.privacy.scaling import Scaling
+from dpsep.models import LearnedNoise
+from dpsep.registry import Words, register
 
 Array = NDArray[np.float64]
 
 
-class MixedRegressor(RegressorMixin, MixedEstimator):
+@register("mixed-regressor")
+@dataclass(eq=False, repr=False)
+class MixedRegressor(TargetTags, RegressorMixin, MixedEstimator):
     """Linear or Poisson regression with effects that vary by group.
 
-    Parameters that are not listed here are those of `dpsep.estimators.mixed_base.MixedEstimator`.
+    Parameters that are not listed here are those of `dpsep.estimators.base.LinearWeights`.
 
     Parameters
     ----------
@@ -56,64 +51,12 @@ class MixedRegressor(RegressorMixin, MixedEstimator):
     ((3,), 'intercept')
     """
 
+    words = Words("mixed regression, with effects that vary by group")
     _families = ("linear", "poisson")
 
-    def __init__(
-        self,
-        family: Literal["linear", "poisson"] = "linear",
-        groups: Any = None,
-        *,
-        slopes: Any = (),
-        random_intercept: bool = True,
-        correlated: bool = False,
-        unit: Literal["record", "group"] = "record",
-        rows_per_group: int | None = None,
-        epsilon: float = 1.0,
-        delta: float = 1e-5,
-        private: bool = True,
-        bounds: Any = None,
-        target_bounds: Any = None,
-        fit_intercept: bool = True,
-        prior_scale: float = 2.0,
-        relation: Any = "zero-out",
-        sampling: Any = "full",
-        clip: float | None = None,
-        steps: int | None = None,
-        noise_aware: bool = True,
-        ledger: Any = None,
-        checkpoint: Any = None,
-        random_state: int | None = None,
-        strict: bool = False,
-    ) -> None:
-        self.family = family
-        self.groups = groups
-        self.slopes = slopes
-        self.random_intercept = random_intercept
-        self.correlated = correlated
-        self.unit = unit
-        self.rows_per_group = rows_per_group
-        self.epsilon = epsilon
-        self.delta = delta
-        self.private = private
-        self.bounds = bounds
-        self.target_bounds = target_bounds
-        self.fit_intercept = fit_intercept
-        self.prior_scale = prior_scale
-        self.relation = relation
-        self.sampling = sampling
-        self.clip = clip
-        self.steps = steps
-        self.noise_aware = noise_aware
-        self.ledger = ledger
-        self.checkpoint = checkpoint
-        self.random_state = random_state
-        self.strict = strict
-
-    def __sklearn_tags__(self) -> Any:
-        """Tell scikit-learn what to expect."""
-        tags = super().__sklearn_tags__()
-        tags.target_tags.positive_only = self.family == "poisson"
-        return mark_score(tags, private=self.private)
+    family: Literal["linear", "poisson"] = "linear"
+    _: KW_ONLY
+    target_bounds: Any = None
 
     def predict(self, X: Any, groups: Any = None, return_std: bool = False) -> Any:
         """Predictive mean of each row, and its standard deviation (of a new target) if asked for.
@@ -129,9 +72,9 @@ class MixedRegressor(RegressorMixin, MixedEstimator):
             Whether to return the standard deviation as well.
         """
         mean, variance = self._predictor(X, groups)
-        if self.family == "poisson":
+        if not self._learned_noise():
             with jax.enable_x64(True):
-                found = PoissonLikelihood().predictive(mean, variance)
+                found = self._likelihood(narrow=False).predictive(mean, variance)
             mean, spread = np.asarray(found.mean), np.asarray(found.variance)
         else:
             shape, rate = self.posterior_.noise_shape, self.posterior_.noise_rate
@@ -140,44 +83,20 @@ class MixedRegressor(RegressorMixin, MixedEstimator):
             spread = variance + (rate / (shape - 1.0) if shape > 1 else np.inf)
         return (mean, np.sqrt(spread)) if return_std else mean
 
-    def _likelihood(self, *, narrow: bool) -> Any:
-        if self.family == "linear":
-            return ConcentratedNoise()
-        return PoissonLikelihood("fast" if narrow else "robust")
-
-    def _learned_noise(self) -> bool:
-        return self.family == "linear"
-
-    def _reach(self) -> float:
-        return 2.0 if self.family == "poisson" else 0.85
-
-    def _outcome_scaling(self) -> Scaling | None:
-        if self.family == "poisson":
-            return no_scaling(1)
-        if self.target_bounds is None:
-            return None
-        return declared_scaling(self.target_bounds, 1, "the target")
-
-    def _target(self, y: Any) -> Array:
-        return numbers(y)
-
-    def _check_records(self, X: Array, y: Array) -> None:
-        super()._check_records(X, y)
-        if self.family == "poisson" and (y < 0).any():
-            raise ValueError("Input y holds negative values; Poisson targets are counts, 0 or more.")
-
     def _log_predictive(self, mean: Any, variance: Any, y: Array) -> Any:
-        if self.family == "poisson":
-            return PoissonLikelihood().log_predictive(mean, variance, y)
+        if not self._learned_noise():
+            return self._likelihood(narrow=False).log_predictive(mean, variance, y)
         shape, rate = self.posterior_.noise_shape, self.posterior_.noise_rate
         noise = Gamma.from_shape_and_rate(np.float64(shape), np.float64(rate))  # pyright: ignore[reportArgumentType]
         return LearnedNoise().log_predictive(mean, variance, noise, y)
 
 
-class MixedClassifier(ClassifierMixin, MixedEstimator):
+@register("mixed-classifier")
+@dataclass(eq=False, repr=False)
+class MixedClassifier(TargetTags, ClassifierMixin, MixedEstimator):
     """Logistic or probit regression with effects that vary by group.
 
-    Parameters that are not listed here are those of `dpsep.estimators.mixed_base.MixedEstimator`.
+    Parameters that are not listed here are those of `dpsep.estimators.base.LinearWeights`.
 
     Parameters
     ----------
@@ -198,66 +117,12 @@ class MixedClassifier(ClassifierMixin, MixedEstimator):
     'intercept'
     """
 
+    words = Words("mixed classification, with effects that vary by group")
     _families = ("logistic", "probit")
-    _classifier = True
 
-    def __init__(
-        self,
-        family: Literal["logistic", "probit"] = "logistic",
-        groups: Any = None,
-        *,
-        classes: Any = None,
-        slopes: Any = (),
-        random_intercept: bool = True,
-        correlated: bool = False,
-        unit: Literal["record", "group"] = "record",
-        rows_per_group: int | None = None,
-        epsilon: float = 1.0,
-        delta: float = 1e-5,
-        private: bool = True,
-        bounds: Any = None,
-        fit_intercept: bool = True,
-        prior_scale: float = 2.0,
-        relation: Any = "zero-out",
-        sampling: Any = "full",
-        clip: float | None = None,
-        steps: int | None = None,
-        noise_aware: bool = True,
-        ledger: Any = None,
-        checkpoint: Any = None,
-        random_state: int | None = None,
-        strict: bool = False,
-    ) -> None:
-        self.family = family
-        self.groups = groups
-        self.classes = classes
-        self.slopes = slopes
-        self.random_intercept = random_intercept
-        self.correlated = correlated
-        self.unit = unit
-        self.rows_per_group = rows_per_group
-        self.epsilon = epsilon
-        self.delta = delta
-        self.private = private
-        self.bounds = bounds
-        self.fit_intercept = fit_intercept
-        self.prior_scale = prior_scale
-        self.relation = relation
-        self.sampling = sampling
-        self.clip = clip
-        self.steps = steps
-        self.noise_aware = noise_aware
-        self.ledger = ledger
-        self.checkpoint = checkpoint
-        self.random_state = random_state
-        self.strict = strict
-
-    def __sklearn_tags__(self) -> Any:
-        """Tell scikit-learn that there are two classes."""
-        tags = super().__sklearn_tags__()
-        assert tags.classifier_tags is not None
-        tags.classifier_tags.multi_class = False
-        return mark_score(tags, private=self.private)
+    family: Literal["logistic", "probit"] = "logistic"
+    _: KW_ONLY
+    classes: Any = None
 
     def decision_function(self, X: Any, groups: Any = None) -> Array:
         """Log odds of the second class for each row, of the probability averaged over the posterior."""
@@ -290,20 +155,9 @@ class MixedClassifier(ClassifierMixin, MixedEstimator):
             up = self._log_predictive(mean, variance, np.ones(len(mean)))
         return np.asarray(down), np.asarray(up)
 
-    def _likelihood(self, *, narrow: bool) -> Any:
-        if self.family == "probit":
-            return ProbitLikelihood()
-        return LogisticLikelihood("fast" if narrow else "robust")
-
-    def _outcome_scaling(self) -> Scaling | None:
-        return no_scaling(1)
-
     def _warn_of_leaks(self, shape: Structure, y: Any, groups: Any) -> None:
         super()._warn_of_leaks(shape, y, groups)
         self.classes_ = declared_classes(self.classes, y, private=self.private, strict=self.strict)
-
-    def _target(self, y: Any) -> Array:
-        return signs(y, self.classes_)
 
     def _log_predictive(self, mean: Any, variance: Any, y: Array) -> Any:
         narrow = bool(np.max(variance, initial=0.0) <= 1.0)

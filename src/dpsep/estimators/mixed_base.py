@@ -5,13 +5,16 @@
 """
 
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
-from typing import Any, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpsep.estimators import mixed_records, multi_predictor_run
+from dpsep.estimators.base import likelihood_of
+from dpsep.estimators.documented import inherit_parameters
 from dpsep.estimators.input_checks import (
     Structure,
     check_cells,
@@ -26,14 +29,18 @@ from dpsep.estimators.mixed_predict import Groups
 from dpsep.estimators.mixed_records import GroupedTask
 from dpsep.estimators.mixed_structure import MixedStructure
 from dpsep.estimators.posterior import Posterior, to_original
-from dpsep.estimators.private import statement_of
+from dpsep.estimators.private import Unprinted, statement_of
 from dpsep.estimators.run import Task
 from dpsep.estimators.statement import PrivacyStatement
+from dpsep.estimators.targets import Target
 from dpsep.fit import Spend
+from dpsep.models.concentrated_noise import ConcentratedNoise
 from dpsep.models.glm import Columns
 from dpsep.models.mixed import Effects
 from dpsep.privacy.gate import Records
+from dpsep.privacy.mechanism import Relation
 from dpsep.privacy.scaling import Scaling
+from dpsep.registry import named
 
 Array = NDArray[np.float64]
 
@@ -65,6 +72,7 @@ class Fitted(NamedTuple):
     steps: int
 
 
+@dataclass(eq=False, repr=False)
 class MixedEstimator(MixedStructure):
     """Base of the mixed models.
 
@@ -106,9 +114,42 @@ class MixedEstimator(MixedStructure):
     True
     """
 
-    _classifier = False
+    family: Any = "linear"
+    groups: Any = None
+    _: KW_ONLY
+    slopes: Any = ()
+    random_intercept: bool = True
+    correlated: bool = False
+    unit: Literal["record", "group"] = "record"
+    rows_per_group: int | None = None
+    epsilon: float = 1.0
+    delta: float = 1e-5
+    private: bool = True
+    bounds: Any = None
+    fit_intercept: bool = True
+    prior_scale: float = 2.0
+    relation: Relation = "zero-out"
+    sampling: Literal["full"] | float = "full"
+    clip: float | None = None
+    steps: int | None = None
+    noise_aware: bool = True
+    ledger: Any = Unprinted()  # noqa: RUF009  a descriptor, whose default is None
+    checkpoint: Any = None
+    random_state: int | None = None
+    strict: bool = False
 
-    bounds: Any
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        inherit_parameters(cls)
+
+    @property
+    def target(self) -> Target:
+        """What kind the family's targets are."""
+        return self._regression().target
+
+    def _regression(self) -> Any:
+        """Return the regression of the family, which declares likelihood, targets and defaults."""
+        return named(self.family).load()
 
     def fit(
         self, X: Any, y: Any, groups: Groups = None, *, on_step: Callable[[int, int], None] | None = None
@@ -153,23 +194,32 @@ class MixedEstimator(MixedStructure):
         self.privacy_: PrivacyStatement | None = None if spend is None else statement_of(spend, leaks)
         return self
 
-    # What a kind of mixed model fills in.
+    # What the family says.
+
+    def _learned_noise(self) -> bool:
+        return self._regression().defaults.learned_noise
 
     def _likelihood(self, *, narrow: bool) -> Any:
-        raise NotImplementedError
+        if self._learned_noise():
+            return ConcentratedNoise()
+        return likelihood_of(self._regression().likelihood, {}, narrow=narrow)
+
+    def _chance(self, u: Array) -> Array:
+        return self._regression()._chance(self, u)
 
     def _outcome_scaling(self) -> Scaling | None:
-        raise NotImplementedError
+        return self.target.scaling(self)
 
-    def _reach(self) -> float:
-        return 0.85
+    def _target(self, y: Any) -> Array:
+        return self.target.convert(y, self)
 
     def _check_records(self, X: Array, y: Array) -> None:
         """Without privacy, bad cells are errors."""
         check_finite(X, y)
+        self.target.check(y)
 
     def _warn_of_leaks(self, shape: Structure, y: Any, groups: Groups) -> None:
-        if not self._classifier:
+        if not self.target.is_label:
             check_numbers(y)
         self._warn_of_container(y)
         if groups is not None:
@@ -185,7 +235,7 @@ class MixedEstimator(MixedStructure):
 
     def _coding(self) -> str:
         labels = f"{self.groups_.dtype.str} {self.groups_.tolist()!r}"
-        return f"{labels} {coding(self)}" if self._classifier else labels
+        return f"{labels} {coding(self)}" if self.target.is_label else labels
 
     def _fit_records(
         self, shape: Structure, effects: Effects, records: Any, on_step: Any
@@ -205,7 +255,7 @@ class MixedEstimator(MixedStructure):
             steps=None if self.steps is None else int(self.steps),
             curvature=float(likelihood.curvature_guess),
             cap=2.0,
-            reach=self._reach(),
+            reach=self._regression().defaults.reach,
             room=1.1,
         )
         grouped = GroupedTask(task, effects, len(self.groups_), self._coding())
@@ -234,7 +284,7 @@ class MixedEstimator(MixedStructure):
             prior_scale=float(self.prior_scale),
             clip=None if self.clip is None else float(self.clip),
             steps=None if self.steps is None else int(self.steps),
-            reach=self._reach(),
+            reach=self._regression().defaults.reach,
             coding=self._coding(),
         )
         if self.private:
@@ -289,7 +339,7 @@ class MixedEstimator(MixedStructure):
         self._keep_random(effects)
         skip = int(effects.intercept)
         coef, intercept = self.posterior_.mean[skip:], self.posterior_.mean[:1] if skip else np.zeros(1)
-        if self._classifier:
+        if self.target.is_label:
             self.coef_, self.intercept_ = coef[None, :], intercept
         else:
             self.coef_, self.intercept_ = coef, float(intercept[0])

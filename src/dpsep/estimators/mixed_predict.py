@@ -38,7 +38,7 @@ class MixedPredictions(LinearDraws):
     slopes: Any
     random_intercept: bool
     correlated: bool
-    unit: str
+    unit: Any
     noise_aware: bool
     posterior_: Posterior
     components_: Posterior

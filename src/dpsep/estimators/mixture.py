@@ -22,12 +22,14 @@ from dpsep.estimators.statement import PrivacyStatement
 from dpsep.privacy.gate import Records
 from dpsep.privacy.leaks import labelled_records, warn_leak
 from dpsep.privacy.mechanism import Relation
+from dpsep.registry import Words, register
 
 Array = NDArray[np.float64]
 LARGEST = 1e100
 """Largest cell that a fit without privacy takes: squares must not overflow."""
 
 
+@register("mixture")
 class GaussianMixture(DensityMixin, MixtureDraws):
     """Bayesian mixture of Gaussians, in the place of scikit-learn's `GaussianMixture`.
 
@@ -92,6 +94,11 @@ class GaussianMixture(DensityMixin, MixtureDraws):
     (1, 4)
     """
 
+    words = Words(
+        "Gaussian mixture",
+        "Each record comes from one of several groups; a group has a weight, a mean in each column, and a "
+        "spread around it.",
+    )
     _methods = ("sep", "vi", "em", "ep", "adf")
     _private_methods = ("sep", "vi", "em")
 

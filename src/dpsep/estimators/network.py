@@ -2,8 +2,9 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
-from typing import Any, Literal, Self, cast, overload
+from typing import Any, ClassVar, Literal, Self, cast, overload
 
 import jax
 import numpy as np
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
+from dpsep.estimators.documented import inherit_parameters
 from dpsep.estimators.input_checks import (
     Structure,
     check_cells,
@@ -26,7 +28,7 @@ from dpsep.estimators.network_posterior import LARGEST, FittedNetwork, NetworkDr
 from dpsep.estimators.network_releases import sampling_of
 from dpsep.estimators.network_run import recipe_of
 from dpsep.estimators.network_task import task_of
-from dpsep.estimators.private import mark_score, statement_of
+from dpsep.estimators.private import Unprinted, mark_score, statement_of
 from dpsep.estimators.rows import log_predictive, padded
 from dpsep.estimators.statement import PrivacyStatement
 from dpsep.families import Gamma
@@ -34,10 +36,13 @@ from dpsep.models import LearnedNoise, ProbitLikelihood
 from dpsep.models.network_factors import Outcome
 from dpsep.privacy.mechanism import Relation
 from dpsep.privacy.sampling import Sampling
+from dpsep.registry import Words, register
 
 Array = NDArray[np.float64]
+_MEANING = "Weights of a network mean little one by one: what counts is how well it predicts."
 
 
+@dataclass(eq=False, repr=False)
 class NetworkEstimator(NetworkDraws):
     """Base of the network estimators.
 
@@ -93,50 +98,32 @@ class NetworkEstimator(NetworkDraws):
 
     _methods = ("sep", "vi", "point", "ep", "adf")
     _private_methods = ("sep", "vi", "point")
-    _outcome: Outcome = "regression"
+    _outcome: ClassVar[Outcome] = "regression"
 
-    def __init__(
-        self,
-        epsilon: float = 1.0,
-        delta: float = 1e-5,
-        *,
-        private: bool = True,
-        hidden: Any = None,
-        activation: Literal["auto", "relu", "sigmoid", "sine"] = "auto",
-        bounds: Any = None,
-        public_scaling: Any = None,
-        relation: Relation = "zero-out",
-        sampling: Any = None,
-        method: Literal["sep", "vi", "point", "ep", "adf"] = "sep",
-        covariance: Literal["auto", "kronecker", "diagonal"] = "auto",
-        direct: bool | None = None,
-        clip: float | None = None,
-        steps: int | None = None,
-        noise_aware: bool = True,
-        ledger: Any = None,
-        checkpoint: Any = None,
-        random_state: int | None = None,
-        strict: bool = False,
-    ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.private = private
-        self.hidden = hidden
-        self.activation = activation
-        self.bounds = bounds
-        self.public_scaling = public_scaling
-        self.relation = relation
-        self.sampling = sampling
-        self.method = method
-        self.covariance = covariance
-        self.direct = direct
-        self.clip = clip
-        self.steps = steps
-        self.noise_aware = noise_aware
-        self.ledger = ledger
-        self.checkpoint = checkpoint
-        self.random_state = random_state
-        self.strict = strict
+    epsilon: float = 1.0
+    delta: float = 1e-5
+    _: KW_ONLY
+    private: bool = True
+    hidden: Any = None
+    activation: Literal["auto", "relu", "sigmoid", "sine"] = "auto"
+    bounds: Any = None
+    public_scaling: Any = None
+    relation: Relation = "zero-out"
+    sampling: Any = None
+    method: Literal["sep", "vi", "point", "ep", "adf"] = "sep"
+    covariance: Literal["auto", "kronecker", "diagonal"] = "auto"
+    direct: bool | None = None
+    clip: float | None = None
+    steps: int | None = None
+    noise_aware: bool = True
+    ledger: Any = Unprinted()  # noqa: RUF009  a descriptor, whose default is None
+    checkpoint: Any = None
+    random_state: int | None = None
+    strict: bool = False
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        inherit_parameters(cls)
 
     def fit(self, X: Any, y: Any, *, on_step: Callable[[int, int], None] | None = None) -> Self:
         """Fit the posterior; under privacy, charge first. There are no weights of records.
@@ -211,10 +198,10 @@ class NetworkEstimator(NetworkDraws):
         raise NotImplementedError
 
 
+@register("network")
+@dataclass(eq=False, repr=False, kw_only=True)
 class NetworkRegressor(RegressorMixin, NetworkEstimator):
     """Bayesian neural network for regression, with Gaussian noise whose precision is learned.
-
-    Parameters that are not listed here are those of `dpsep.estimators.network.NetworkEstimator`.
 
     Parameters
     ----------
@@ -232,52 +219,9 @@ class NetworkRegressor(RegressorMixin, NetworkEstimator):
     2
     """
 
-    def __init__(
-        self,
-        epsilon: float = 1.0,
-        delta: float = 1e-5,
-        *,
-        private: bool = True,
-        hidden: Any = None,
-        activation: Any = "auto",
-        bounds: Any = None,
-        target_bounds: Any = None,
-        public_scaling: Any = None,
-        relation: Any = "zero-out",
-        sampling: Any = None,
-        method: Any = "sep",
-        covariance: Any = "auto",
-        direct: bool | None = None,
-        clip: float | None = None,
-        steps: int | None = None,
-        noise_aware: bool = True,
-        ledger: Any = None,
-        checkpoint: Any = None,
-        random_state: int | None = None,
-        strict: bool = False,
-    ) -> None:
-        super().__init__(
-            epsilon,
-            delta,
-            private=private,
-            hidden=hidden,
-            activation=activation,
-            bounds=bounds,
-            public_scaling=public_scaling,
-            relation=relation,
-            sampling=sampling,
-            method=method,
-            covariance=covariance,
-            direct=direct,
-            clip=clip,
-            steps=steps,
-            noise_aware=noise_aware,
-            ledger=ledger,
-            checkpoint=checkpoint,
-            random_state=random_state,
-            strict=strict,
-        )
-        self.target_bounds = target_bounds
+    words = Words("Bayesian neural network", _MEANING)
+
+    target_bounds: Any = None
 
     def __sklearn_tags__(self) -> Any:
         """Tell scikit-learn what to expect."""
@@ -316,10 +260,10 @@ class NetworkRegressor(RegressorMixin, NetworkEstimator):
         return density - math.log(found.target_scale)
 
 
+@register("network-classifier")
+@dataclass(eq=False, repr=False, kw_only=True)
 class NetworkClassifier(ClassifierMixin, NetworkEstimator):
     """Bayesian neural network for two classes, with a probit output.
-
-    Parameters that are not listed here are those of `dpsep.estimators.network.NetworkEstimator`.
 
     Parameters
     ----------
@@ -338,54 +282,11 @@ class NetworkClassifier(ClassifierMixin, NetworkEstimator):
     2
     """
 
-    _outcome: Outcome = "classification"
+    words = Words("Bayesian neural network classifier", _MEANING)
 
-    def __init__(
-        self,
-        epsilon: float = 1.0,
-        delta: float = 1e-5,
-        *,
-        private: bool = True,
-        classes: Any = None,
-        hidden: Any = None,
-        activation: Any = "auto",
-        bounds: Any = None,
-        public_scaling: Any = None,
-        relation: Any = "zero-out",
-        sampling: Any = None,
-        method: Any = "sep",
-        covariance: Any = "auto",
-        direct: bool | None = None,
-        clip: float | None = None,
-        steps: int | None = None,
-        noise_aware: bool = True,
-        ledger: Any = None,
-        checkpoint: Any = None,
-        random_state: int | None = None,
-        strict: bool = False,
-    ) -> None:
-        super().__init__(
-            epsilon,
-            delta,
-            private=private,
-            hidden=hidden,
-            activation=activation,
-            bounds=bounds,
-            public_scaling=public_scaling,
-            relation=relation,
-            sampling=sampling,
-            method=method,
-            covariance=covariance,
-            direct=direct,
-            clip=clip,
-            steps=steps,
-            noise_aware=noise_aware,
-            ledger=ledger,
-            checkpoint=checkpoint,
-            random_state=random_state,
-            strict=strict,
-        )
-        self.classes = classes
+    _outcome: ClassVar[Outcome] = "classification"
+
+    classes: Any = None
 
     def __sklearn_tags__(self) -> Any:
         """Tell scikit-learn that there are two classes."""

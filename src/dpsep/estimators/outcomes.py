@@ -5,6 +5,7 @@ noise precision differs from draw to draw, and the distribution function of a ne
 P(y' <= y), by quadrature over u (counts) or over the noise precision (normal targets).
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -75,6 +76,22 @@ def counts_below(mean: Array, variance: Array, y: Array) -> Array:
     >>> bool(np.isclose(found[0], np.exp(-1)))
     True
     """
+    return averaged(lambda log_rate: poisson.cdf(y[:, None], np.exp(log_rate)), mean, variance)
+
+
+def averaged(function: Callable[[Array], Array], mean: Array, variance: Array) -> Array:
+    """Average of a function of a Gaussian log mean, of each row, by Gauss-Hermite quadrature.
+
+    Parameters
+    ----------
+    function
+        Takes predictors, (rows, nodes), and returns as many values.
+
+    Examples
+    --------
+    >>> averaged(np.exp, np.zeros(1), np.ones(1)).round(6)          # e to one half
+    array([1.648721])
+    """
     nodes, weights = np.polynomial.hermite_e.hermegauss(_NODES)
-    log_rate = np.minimum(mean[:, None] + np.sqrt(variance)[:, None] * nodes, LARGEST_LOG_COUNT)
-    return poisson.cdf(y[:, None], np.exp(log_rate)) @ (weights / weights.sum())
+    u = np.minimum(mean[:, None] + np.sqrt(variance)[:, None] * nodes, LARGEST_LOG_COUNT)
+    return function(u) @ (weights / weights.sum())

@@ -13,14 +13,15 @@ from typing import Any, NamedTuple, cast
 import jax
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtr
 from sklearn.utils.validation import check_is_fitted
 
 from dpsep.estimators.inference_data import inference_data
 from dpsep.estimators.large import coded
-from dpsep.estimators.outcomes import LARGEST_LOG_COUNT, Normal, counts_below, normal_below
+from dpsep.estimators.outcomes import LARGEST_LOG_COUNT, Normal, normal_below
 from dpsep.estimators.private import PrivateEstimator
 from dpsep.estimators.summary import Summary
-from dpsep.models import PoissonLikelihood
+from dpsep.estimators.targets import Real
 
 Array = NDArray[np.float64]
 Seed = int | np.random.Generator | None
@@ -31,6 +32,11 @@ class PosteriorDraws(PrivateEstimator):
 
     posterior_: Any
     classes_: NDArray[Any]  # of classifiers only
+
+    @property
+    def target(self) -> Any:
+        """What kind the targets are (`dpsep.estimators.targets`)."""
+        return Real()
 
     def summary(self, level: float = 0.9) -> Summary:
         """Return a table of the posterior: means, sds, intervals, and how much of them is noise of privacy.
@@ -74,7 +80,7 @@ class PosteriorDraws(PrivateEstimator):
         if hasattr(self, "classes_"):
             with jax.enable_x64(True):
                 return np.exp(np.asarray(self._law(parameters).log_likelihood(u, np.ones(u.shape[1]))))
-        return np.exp(u) if self._counts() else u
+        return self.target.expected(u)
 
     def predictive_cdf(self, X: Any, y: Any) -> tuple[Array, Array]:
         """Probability of a new target below y, and of one up to y, for each row; labels in their order.
@@ -98,12 +104,7 @@ class PosteriorDraws(PrivateEstimator):
                 raise ValueError(f"y holds labels other than {list(self.classes_)}; leave those rows out.")
             low = cast(Any, self).predict_proba(X)[:, 0]
             return np.where(target > 0, low, 0.0), np.where(target > 0, 1.0, low)
-        if self._counts():
-            return counts_below(mean, variance, np.ceil(target) - 1.0), counts_below(
-                mean, variance, np.floor(target)
-            )
-        found = self._normal_below(mean, variance, target)
-        return found, found
+        return self._below(mean, variance, target)
 
     def to_arviz(self, X: Any = None, y: Any = None, *, draws: int = 1000, random_state: Seed = 0) -> Any:
         """Return draws as ArviZ inference data (extra ``truth``).
@@ -147,6 +148,10 @@ class PosteriorDraws(PrivateEstimator):
 
     # What a kind of estimator fills in.
 
+    def _chance(self, u: Array) -> Array:
+        """Of a classifier: the probability of the second label at a predictor."""
+        return ndtr(u)
+
     def _draw_parameters(self, draws: int, generator: np.random.Generator) -> Any:
         """Draw parameters from the posterior."""
         raise NotImplementedError
@@ -173,11 +178,12 @@ class PosteriorDraws(PrivateEstimator):
     def _target(self, y: Any) -> Array:
         raise NotImplementedError
 
-    def _counts(self) -> bool:
-        """Whether targets are counts, with the exponential of the predictor as their rate."""
-        return False
-
     # Shared steps.
+
+    def _below(self, mean: Array, variance: Array, y: Array) -> tuple[Array, Array]:
+        """Probability of a target below y and of one up to y, where the predictor has these moments."""
+        found = self._normal_below(mean, variance, y)
+        return found, found
 
     def _drawn(self, X: Any, draws: int, generator: np.random.Generator) -> tuple[Any, Array]:
         check_is_fitted(self)
@@ -241,15 +247,17 @@ class LinearDraws(PosteriorDraws):
 
     def _predictors(self, parameters: LinearSample, X: Any) -> Array:
         u = parameters.weights @ self._design(X).T
-        return np.minimum(u, LARGEST_LOG_COUNT) if self._counts() else u
+        return np.minimum(u, LARGEST_LOG_COUNT) if self.target.log_link else u
 
     def _law(self, parameters: LinearSample) -> Any:
         if parameters.precision is not None:
             return Normal(parameters.precision)
         return self._likelihood(narrow=False)
 
-    def _counts(self) -> bool:
-        return isinstance(self._likelihood(narrow=False), PoissonLikelihood)
+    def _below(self, mean: Array, variance: Array, y: Array) -> tuple[Array, Array]:
+        if self.target.log_link:
+            return self.target.below(self._likelihood(narrow=False), mean, variance, y)
+        return super()._below(mean, variance, y)
 
     def _normal_below(self, mean: Array, variance: Array, y: Array) -> Array:
         known = getattr(self, "noise_precision", None)

@@ -4,7 +4,7 @@ import math
 import warnings
 from collections.abc import Callable, Sequence
 from numbers import Integral, Real
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,16 +33,23 @@ from dpsep.privacy.mechanism import Relation
 from dpsep.privacy.record_sources import Records
 from dpsep.privacy.sampling import FullBatch, PoissonSampling, Sampling
 from dpsep.recipe import Recipe
+from dpsep.registry import Words
 
 MOST_NUMBER = 1e100
 """Largest number that a parameter may be; smaller ones than its inverse are no clips."""
 
 
-class _Unprinted:
-    """A parameter that may be a URL: scikit-learn prints parameters, and a password is not for print."""
+class Unprinted:
+    """A parameter that may be a URL: scikit-learn prints parameters, and a password is not for print.
+
+    Its default, also as a field of a dataclass, is None.
+    """
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
+
+    def __get__(self, estimator: object | None, owner: type) -> Any:
+        return None if estimator is None else vars(estimator).get(self._name)
 
     def __set__(self, estimator: object, value: Any) -> None:
         vars(estimator)[self._name] = guarded(value)
@@ -51,16 +58,17 @@ class _Unprinted:
 class PrivateEstimator(BaseEstimator):
     """Base of all estimators; its parameters are those that concern privacy, named by each of them."""
 
+    words: ClassVar[Words]
     epsilon: float
     delta: float
     private: bool
     sampling: Any
-    method: str
+    method: Any
     steps: int | None
     clip: float | None
     relation: Relation
     noise_aware: bool
-    ledger: Any = _Unprinted()
+    ledger: Any = Unprinted()
     checkpoint: Any
     random_state: int | None
     strict: bool

@@ -19,15 +19,13 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 from scipy import stats
-from scipy.special import expit, ndtr
 from sklearn.base import is_classifier
 
 from dpsep.data.table import quiet
 from dpsep.estimators.base import LinearWeights
-from dpsep.estimators.glm import LinearRegression, LogisticRegression, PoissonRegression
+from dpsep.estimators.glm import LinearRegression
 from dpsep.estimators.mixed_base import MixedEstimator
 from dpsep.estimators.mixture import GaussianMixture
-from dpsep.estimators.outcomes import counts_below
 from dpsep.estimators.store import Estimator
 
 __all__ = ["predictions", "row_scores"]
@@ -48,24 +46,20 @@ def predictions(
         return {name: column[:0] for name, column in predictions(estimator, features).items()}
     if isinstance(estimator, GaussianMixture):
         return _components(estimator, features)
-    reach = stats.norm.ppf(0.5 + LEVEL / 2)
     by_group = {"groups": groups} if isinstance(estimator, MixedEstimator) else {}
     if is_classifier(estimator):
         classifier: Any = estimator
         mean, variance = classifier._predictor(features, **by_group)
-        link = expit if _is_logistic(estimator) else ndtr
-        spread = reach * np.sqrt(variance)
+        spread = stats.norm.ppf(0.5 + LEVEL / 2) * np.sqrt(variance)
         return {
             "prediction": np.asarray(classifier.predict(features, **by_group)).astype(str),
             "probability": classifier.predict_proba(features, **by_group)[:, 1],
-            "low": link(mean - spread),
-            "high": link(mean + spread),
+            "low": classifier._chance(mean - spread),
+            "high": classifier._chance(mean + spread),
         }
     regressor: Any = estimator
     mean, sd = regressor.predict(features, return_std=True, **by_group)
-    low, high = mean - reach * sd, mean + reach * sd
-    if _has_counts(estimator):
-        low, high = _count_interval(mean, sd**2)
+    low, high = regressor.target.interval(mean, sd, LEVEL)
     return {"mean": mean, "sd": sd, "low": low, "high": high}
 
 
@@ -138,8 +132,7 @@ def _labels(estimator: Any) -> NDArray[Any]:
 def _has_target(estimator: Any, target: Any) -> NDArray[np.bool_]:
     if is_classifier(estimator):
         return np.isin(np.asarray(target), _labels(estimator))
-    there = np.isfinite(target)
-    return there & (np.asarray(target) >= 0) if _has_counts(estimator) else there
+    return np.isfinite(target) & estimator.target.allowed(np.asarray(target))
 
 
 def _log_density(
@@ -170,27 +163,14 @@ def _pit(estimator: Any, rows: pl.DataFrame, target: Array, groups: NDArray[Any]
     found = []
     for start in range(0, len(truth), PIECE):
         part = slice(start, start + PIECE)
-        if _has_counts(estimator):
-            below = counts_below(mean[part], variance[part], np.ceil(truth[part]) - 1.0)
-            upto = counts_below(mean[part], variance[part], np.floor(truth[part]))
-            found.append(below + point[part] * (upto - below))
-        else:
-            found.append(estimator._normal_below(mean[part], variance[part], truth[part]))
+        below, upto = estimator._below(mean[part], variance[part], truth[part])
+        found.append(below + point[part] * (upto - below))
     return np.concatenate([np.empty(0), *found])
 
 
 def _finite(values: Array) -> Array:
     """Put the largest double in the place of an infinity."""
     return np.nan_to_num(values, nan=np.nan)
-
-
-def _has_counts(estimator: Any) -> bool:
-    """Whether a model predicts counts."""
-    return isinstance(estimator, PoissonRegression) or _family(estimator) == "poisson"
-
-
-def _is_logistic(estimator: Any) -> bool:
-    return isinstance(estimator, LogisticRegression) or _family(estimator) == "logistic"
 
 
 def _family(estimator: Any) -> str | None:
@@ -204,10 +184,3 @@ def _components(estimator: GaussianMixture, features: pl.DataFrame) -> dict[str,
         "probability": chances.max(axis=1),
         "log_density": np.asarray(estimator.score_samples(features)),
     }
-
-
-def _count_interval(mean: Array, variance: Array) -> tuple[Array, Array]:
-    """Quantiles of the negative binomial with these moments; near a Poisson's where they are nearly equal."""
-    extra = np.maximum(variance - mean, 1e-9 * mean)
-    size, chance = mean**2 / extra, mean / (mean + extra)
-    return stats.nbinom.ppf(0.5 - LEVEL / 2, size, chance), stats.nbinom.ppf(0.5 + LEVEL / 2, size, chance)

@@ -15,7 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsep.estimators import natural as natural_update
-from dpsep.estimators.columns import map_columns, own_scaling, several, single, through_zero
+from dpsep.estimators.columns import (
+    map_columns,
+    own_scaling,
+    several,
+    single,
+    table_outcome,
+    through_zero,
+    unit_of,
+)
 from dpsep.estimators.posterior import table_map
 from dpsep.families import Gamma
 from dpsep.inference import sep_newton
@@ -175,14 +183,12 @@ def recipe_of(
     hidden = task.excess * precision_noise(chosen, schedule.parts[-1], task.dimension) > HIDDEN
 
     def run(opened: Opened, values: Values, path: Path) -> Result:
-        features, outcome = maps(values)
-        if not task.intercept:
-            features, outcome = through_zero(features), through_zero(outcome)
+        features, outcome = _usable(task, *maps(values))
         settings = settings_of(task, features, outcome, chosen.warmup)
         if hidden:
             settings = settings._replace(parts=_parts(task))
         gate = opened(blocks, contribution)
-        table = table_map(features, outcome, intercept=task.intercept)
+        table = table_map(features, table_outcome(task.likelihood, outcome), intercept=task.intercept)
         if natural is None:
             watch = watch_stable(path, settings, table)
             return _result(task, settings, sep_newton.run(gate, settings, chosen.steps, watch=watch))
@@ -220,9 +226,16 @@ def columns_of(task: Task, records: Records) -> tuple[Columns, Columns]:
     features = task.feature_scaling or own_scaling(records[0])
     answers = records[1] if isinstance(records[1], Part) else records[1][:, None]
     outcome = task.outcome_scaling or own_scaling(answers)
-    if task.intercept:
-        return several(features), single(outcome)
-    return through_zero(several(features)), through_zero(single(outcome))
+    return _usable(task, several(features), single(outcome))
+
+
+def _usable(task: Task, features: Columns, outcome: Columns) -> tuple[Columns, Columns]:
+    """Leave of maps what the model can undo: without an intercept no shifts, in a scale family the unit."""
+    if not task.intercept:
+        return through_zero(features), through_zero(outcome)
+    if getattr(task.likelihood, "scale_family", False):
+        return features, unit_of(outcome)
+    return features, outcome
 
 
 def open_plan(task: Task) -> Plan:

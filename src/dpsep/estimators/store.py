@@ -20,15 +20,14 @@ from typing import Any
 
 from sklearn.utils.validation import check_is_fitted
 
-from dpsep.estimators import glm
 from dpsep.estimators.base import LinearWeights
 from dpsep.estimators.custom import BayesianModel
 from dpsep.estimators.json_values import Missing, StoreError, pack, unpack
-from dpsep.estimators.mixed import MixedClassifier, MixedRegressor
 from dpsep.estimators.mixed_base import MixedEstimator
 from dpsep.estimators.mixture import GaussianMixture
-from dpsep.estimators.network import NetworkClassifier, NetworkEstimator, NetworkRegressor
+from dpsep.estimators.network import NetworkEstimator
 from dpsep.privacy.checkpoint import atomic_write, fsync_folder, make_folder
+from dpsep.registry import ENTRIES
 
 __all__ = ["FORMAT", "Estimator", "StoreError", "load", "save"]
 
@@ -37,21 +36,7 @@ FORMAT = 1
 MANIFEST, POSTERIOR, PRIVACY = "manifest.json", "posterior.json", "privacy.json"
 Estimator = LinearWeights | MixedEstimator | GaussianMixture | NetworkEstimator | BayesianModel
 """What can be stored."""
-KINDS: dict[str, type[Estimator]] = {
-    kind.__name__: kind
-    for kind in (
-        glm.LinearRegression,
-        glm.LogisticRegression,
-        glm.ProbitRegression,
-        glm.PoissonRegression,
-        MixedRegressor,
-        MixedClassifier,
-        GaussianMixture,
-        NetworkRegressor,
-        NetworkClassifier,
-        BayesianModel,
-    )
-}
+KINDS: dict[str, type[Estimator]] = {entry.kind: entry.load() for entry in ENTRIES}
 _FUNCTIONS = ("log_likelihood", "mean", "sample")
 LEFT_OUT = ("random_state", "ledger", "checkpoint", *_FUNCTIONS)
 _KEPT = ("_layout",)

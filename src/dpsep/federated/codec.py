@@ -29,6 +29,8 @@ from typing import Any
 
 import numpy as np
 
+from dpsep.registry import regressions
+
 DEPTH = 8
 """Deepest nesting of a value."""
 MOST_TEXT = 4096
@@ -41,6 +43,12 @@ MOST_NUMBERS = 1 << 25
 """Most numbers of an array, a side of zero counted as one: NumPy makes none whose other sides are huge."""
 MOST_VALUES = 1 << 18
 """Most values in one, those inside of others counted too."""
+
+
+def name_of(kind: type) -> str:
+    """Return the name by which a class is listed."""
+    return f"{kind.__module__}:{kind.__qualname__}"
+
 
 CLASSES: dict[int, str] = {
     1: "dpsep.federated.terms:Terms",
@@ -57,18 +65,15 @@ CLASSES: dict[int, str] = {
     33: "dpsep.models.glm:Public",
     34: "dpsep.models.glm:GLMContribution",
     35: "dpsep.models.glm:LinearContribution",
-    36: "dpsep.models.logistic:LogisticLikelihood",
-    37: "dpsep.models.probit:ProbitLikelihood",
-    38: "dpsep.models.poisson:PoissonLikelihood",
-    39: "dpsep.models.linear:GaussianLikelihood",
     40: "dpsep.models.linear:LearnedNoise",
     41: "dpsep.models.concentrated_noise:ConcentratedNoise",
     42: "dpsep.models.linear:WeightsAndNoise",
     43: "dpsep.estimators.natural:NaturalContribution",
     48: "dpsep.families.gaussian:Gaussian",
     49: "dpsep.families.gamma:Gamma",
+    **{kind.wire: name_of(kind.likelihood) for kind in (entry.load() for entry in regressions())},
 }
-"""What may travel, by number. A number is never given to another class."""
+"""What may travel, by number; likelihoods by that of their regression. A number is never given anew."""
 _NUMBERS = {name: number for number, name in CLASSES.items()}
 _UNBOUNDED = ("dpsep.models.glm:Columns",)
 """Whose arrays may be infinite: bounds that are none."""
@@ -125,11 +130,6 @@ def decode(content: bytes) -> Any:
     return value
 
 
-def name_of(kind: type) -> str:
-    """Return the name by which a class is listed."""
-    return f"{kind.__module__}:{kind.__qualname__}"
-
-
 def _head(value: Any) -> bytes:
     """Tag of a value, with all of it where it has no parts."""
     if value is None:
@@ -160,7 +160,7 @@ def _head(value: Any) -> bytes:
         return _array(np.asarray(value))
     raise WireError(
         f"a {type(value).__name__} cannot be sent to a site: it is code or data of its own. A federation "
-        "fits the linear, logistic, probit and Poisson regressions of dpsep; fit others where the rows are."
+        f"fits {', '.join(entry.kind for entry in regressions())}; fit others where the rows are."
     )
 
 

@@ -19,6 +19,7 @@ from msgspec import Meta, Struct, ValidationError, convert
 from msgspec.structs import replace
 
 from dpsep.federated.terms import MODES, Mode, Whole
+from dpsep.registry import regressions
 
 __all__ = [
     "MODELS",
@@ -33,12 +34,7 @@ __all__ = [
     "read_site",
 ]
 
-MODELS = {
-    "linear": "LinearRegression",
-    "logistic": "LogisticRegression",
-    "probit": "ProbitRegression",
-    "poisson": "PoissonRegression",
-}
+MODELS = {entry.name: entry.kind for entry in regressions()}
 """Models that a federation fits, by the names that the command line gives them."""
 
 

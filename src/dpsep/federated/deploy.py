@@ -20,7 +20,7 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from dpsep.federated.config import ConfigError
+from dpsep.federated.config import MODELS, ConfigError
 from dpsep.privacy.checkpoint import atomic_write, fsync_folder
 
 __all__ = ["make_certificates", "make_deployment", "make_key_pair"]
@@ -166,7 +166,7 @@ def _fill(folder: Path, names: Sequence[str], address: str, host: str, port: str
         _write(site / "site.toml", "site.toml", name=name, address=address)
         _write(site / "start.sh", "start-site.sh", name=name)
     keys = "\n".join(f'{name} = "sites/{name}.pub"' for name in names)
-    _write(server / "server.toml", "server.toml", sites=keys, port=port)
+    _write(server / "server.toml", "server.toml", sites=keys, port=port, models=", ".join(MODELS))
     _write(server / "start.sh", "start-server.sh")
     _write(folder / "app" / "pyproject.toml", "app/pyproject.toml")
     _write(folder / "README.md", "README.md", sites=", ".join(names), address=address)

@@ -17,7 +17,6 @@ from sklearn.base import is_classifier
 
 from dpsep.estimators import natural
 from dpsep.estimators.base import LinearWeights, fit_task, prepare, task_of
-from dpsep.estimators.glm import LinearRegression, LogisticRegression, PoissonRegression, ProbitRegression
 from dpsep.estimators.input_checks import Structure
 from dpsep.estimators.private import sampling_of, statement_of
 from dpsep.estimators.run import design_schedule
@@ -30,11 +29,12 @@ from dpsep.federated.statement import guarantee_of
 from dpsep.federated.terms import Terms
 from dpsep.privacy.mechanism import Mechanism, Schedule
 from dpsep.privacy.shown import down, up
+from dpsep.registry import regressions
 
 __all__ = ["fit"]
 
 Model = TypeVar("Model", bound=LinearWeights)
-KINDS = (LinearRegression, LogisticRegression, ProbitRegression, PoissonRegression)
+KINDS = tuple(entry.load() for entry in regressions())
 """What a federation can fit."""
 _HALVINGS = 12
 """Steps of the search for the noise where sites take turns; it ends within a relative 1e-3."""
@@ -48,7 +48,7 @@ def fit(model: Model, federation: Federation, *, on_step: Callable[[int, int], N
     Parameters
     ----------
     model
-        A `LinearRegression`, `LogisticRegression`, `ProbitRegression` or `PoissonRegression`, private.
+        A regression with one predictor a record (`dpsep.registry.regressions`), private.
         Classes must be declared; columns without declared bounds are scaled privately, through the sites.
         A ``ledger`` is the server's own, beside those of the sites.
     federation
@@ -148,7 +148,7 @@ def check_model(model: Any, federation: Federation) -> None:
             "a federated fit takes no checkpoint: what sites answered is kept by them, and a server that "
             "died begins a new run. Use checkpoint=None."
         )
-    if isinstance(model, LogisticRegression | ProbitRegression) and model.classes is None:
+    if is_classifier(model) and model.classes is None:
         raise ValueError("declare classes=[negative, positive]: the labels stay at the sites.")
     if model.ledger is not None and federation.per_round is not None:
         raise ValueError(

@@ -21,6 +21,7 @@ here looks at types and shapes; no record is read.
 """
 
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import Any
 
 import jax
@@ -31,20 +32,18 @@ from dpsep.families import Gamma, Gaussian
 from dpsep.federated.codec import WireError
 from dpsep.models.concentrated_noise import ConcentratedNoise
 from dpsep.models.glm import Columns, GLMContribution, LinearContribution, Public
-from dpsep.models.linear import GaussianLikelihood, LearnedNoise, WeightsAndNoise
-from dpsep.models.logistic import LogisticLikelihood
-from dpsep.models.poisson import PoissonLikelihood
-from dpsep.models.probit import ProbitLikelihood
+from dpsep.models.linear import LearnedNoise, WeightsAndNoise
 from dpsep.models.quadrature import RULES
 from dpsep.privacy.grid import Block
 from dpsep.privacy.scaling import LinearCounts, MagnitudeCounts
+from dpsep.registry import regressions
 
 MOST_BINS = 1 << 16
 """Most bins of a histogram."""
 MOST_PRECISION = 1e12
-"""Largest noise precision, or guess of a curvature."""
+"""Largest number of a likelihood: a noise precision, or a guess of a curvature."""
 
-_LIKELIHOODS = (LogisticLikelihood, ProbitLikelihood, PoissonLikelihood, GaussianLikelihood)
+_LIKELIHOODS = tuple(entry.load().likelihood for entry in regressions())
 _NOISES = (LearnedNoise, ConcentratedNoise)
 _KINDS: dict[type, tuple[str, ...]] = {
     GLMContribution: ("flat", "outer"),
@@ -129,14 +128,14 @@ def _is_model(contribution: Any) -> bool:
         allowed = _LIKELIHOODS if isinstance(contribution, GLMContribution) else (*_LIKELIHOODS, *_NOISES)
     if type(likelihood) not in allowed or type(contribution.intercept) is not bool:
         return False
-    fields = vars(likelihood)
-    rule = fields.get("rule", RULES[0])
-    scales = (fields[name] for name in fields.keys() & {"curvature_guess", "noise_precision"})
-    return (
-        isinstance(rule, str)
-        and rule in RULES
-        and all(type(scale) is float and 0 < scale <= MOST_PRECISION for scale in scales)
-    )
+    return all(_is_field(field.name, getattr(likelihood, field.name)) for field in fields(likelihood))
+
+
+def _is_field(name: str, value: Any) -> bool:
+    """Say whether a likelihood's field is as a fit sends it: a quadrature rule, or a positive number."""
+    if name == "rule":
+        return isinstance(value, str) and value in RULES
+    return type(value) is float and 0 < value <= MOST_PRECISION
 
 
 def _is_columns(value: Any, shape: tuple[int, ...]) -> bool:

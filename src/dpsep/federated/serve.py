@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 
 import dpsep
 from dpsep.estimators.store import save
-from dpsep.federated.config import MODELS, ConfigError, ServerSettings, read_server
+from dpsep.federated.config import ConfigError, ServerSettings, read_server
 from dpsep.federated.records import column_names, declared, read_schema
 from dpsep.privacy.checkpoint import atomic_write, make_folder
+from dpsep.registry import named
 
 __all__ = ["Events", "Served", "federation_of", "fit_over", "model_of", "serve", "serve_alone"]
 
@@ -143,7 +144,8 @@ def model_of(settings: ServerSettings) -> Any:
     schema = read_schema(wanted.schema)
     known = declared(schema)
     options: dict[str, Any] = {"bounds": known["bounds"]}
-    classifier = wanted.model in ("logistic", "probit")
+    entry = named(wanted.model)
+    classifier = entry.target == "label"
     if classifier != ("classes" in known) or (classifier and len(known["classes"]) != 2):
         raise ConfigError(
             f"{wanted.schema}: model {wanted.model!r} needs a target that is "
@@ -151,12 +153,12 @@ def model_of(settings: ServerSettings) -> Any:
         )
     if classifier:
         options["classes"] = known["classes"]
-    if wanted.model == "linear":
+    if entry.has_target_bounds:
         options["target_bounds"] = known["target_bounds"]
     for name in ("sampling", "steps", "clip", "ledger"):
         value = getattr(wanted, name)
         options |= {} if value is None else {name: value}
-    return getattr(dpsep, MODELS[wanted.model])(
+    return getattr(dpsep, entry.kind)(
         epsilon=wanted.epsilon,
         delta=wanted.delta,
         relation=wanted.relation,

@@ -35,19 +35,18 @@ noise does to their predictions is not known in closed form.
 
 import math
 from functools import lru_cache
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpsep.privacy.grid import Block
 from dpsep.privacy.mechanism import Mechanism
+from dpsep.registry import named
 from dpsep.theory.glm_defaults import Plan, mean_noise, noise_error, precision_noise
 from dpsep.theory.mixtures import START_WEIGHT
 
 Array = NDArray[np.float64]
-Weights = Literal["linear", "logistic", "probit", "poisson"]
-"""Kinds of linear weights."""
 
 ROUGH = 0.45
 """Noise of the precision, relative to it, beyond which forecasts are rough."""
@@ -101,7 +100,7 @@ class Forecast(NamedTuple):
 
 
 def weights_forecast(
-    model: Weights,
+    model: str,
     chosen: Plan,
     mechanism: Mechanism,
     dimension: int,
@@ -112,7 +111,7 @@ def weights_forecast(
     Parameters
     ----------
     model
-        The likelihood.
+        A regression of `dpsep.registry`.
     chosen, mechanism
         Settings and releases of the fit.
     dimension
@@ -135,7 +134,7 @@ def weights_forecast(
     left = clip_remainder(model, dimension, multiple, chosen.steps, levels)
     hidden = precision_noise(chosen, mechanism, dimension)
     found = _forecast(noise, left, dimension, records, hidden)
-    error = noise_error(chosen, mechanism) if model == "linear" else 0.0
+    error = noise_error(chosen, mechanism) if named(model).load().defaults.learned_noise else 0.0
     return found._replace(excess_risk=found.excess_risk + error**2 / 4.0)
 
 
@@ -163,7 +162,7 @@ def mixture_forecast(
 
 @lru_cache(maxsize=256)
 def clip_remainder(
-    model: Weights, dimension: int, multiple: float, steps: int, levels: tuple[int, ...] = ()
+    model: str, dimension: int, multiple: float, steps: int, levels: tuple[int, ...] = ()
 ) -> float:
     """Share of the precision that its clip leaves, f above.
 
@@ -198,11 +197,11 @@ def _forecast(noise: float, left: float, dimension: int, records: int, hidden: f
 
 
 @lru_cache(maxsize=64)
-def _reference(model: Weights, dimension: int, levels: tuple[int, ...]) -> Array:
+def _reference(model: str, dimension: int, levels: tuple[int, ...]) -> Array:
     """Shares of the precision of the records of a reference table, with mean one."""
     rng = np.random.default_rng(0)
     predictor = PREDICTOR * rng.standard_normal(DRAWS)
-    curvature = _curvature(model, predictor)
+    curvature = named(model).load().defaults.curvature(predictor)
     numbers = dimension - 1 - sum(levels)
     leverage = np.ones(DRAWS)
     if numbers:
@@ -214,17 +213,3 @@ def _reference(model: Weights, dimension: int, levels: tuple[int, ...]) -> Array
         leverage += 1.0 / prevalence[rng.choice(count + 1, size=DRAWS, p=prevalence)] - 1.0
     share = curvature * leverage
     return share / share.mean()
-
-
-def _curvature(model: Weights, predictor: Array) -> Array:
-    """Expected curvature of the log-likelihood at each predictor."""
-    if model == "linear":
-        return np.ones_like(predictor)
-    if model == "poisson":
-        return np.exp(predictor)
-    if model == "logistic":
-        return 1.0 / (2.0 + 2.0 * np.cosh(predictor))
-    from scipy.special import log_ndtr
-
-    density = np.exp(-(predictor**2)) / (2.0 * math.pi)
-    return density / np.exp(log_ndtr(predictor) + log_ndtr(-predictor))

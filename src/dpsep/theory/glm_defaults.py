@@ -33,7 +33,11 @@ planner's forecasts on made data, with the same real sets beside them (docs/plan
 
 import math
 import warnings
+from collections.abc import Callable
 from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from dpsep.privacy import scaling as private_scaling
 from dpsep.privacy.accounting import calibrate_schedule, gaussian_mu
@@ -57,6 +61,28 @@ TAILS = 3.0
 """Multiple of a typical record's norm that a clip should reach (at `REACH`; in proportion for counts)."""
 SPARE, PROBIT_SPARE = 0.47, 1.0
 """Share of `reach` that a clip beyond `TAILS` may cost: of most likelihoods, and of the probit."""
+
+
+class Defaults(NamedTuple):
+    """What a regression declares of its fits, for the estimator and for the planner.
+
+    Attributes
+    ----------
+    reach
+        Most noise, in posterior standard deviations, that a larger clip may cost.
+    spare
+        Share of `reach` that a clip beyond `TAILS` may cost.
+    learned_noise
+        Whether a noise precision is learned too.
+    curvature
+        Expected curvature of the log-likelihood at each predictor, up to a factor: what a record weighs in
+        the planner's reference table.
+    """
+
+    reach: float = REACH
+    spare: float = SPARE
+    learned_noise: bool = False
+    curvature: Callable[[NDArray[np.float64]], NDArray[np.float64]] = np.ones_like
 
 
 class Plan(NamedTuple):

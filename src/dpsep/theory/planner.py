@@ -19,9 +19,10 @@ from typing import Any, Literal
 
 from dpsep.privacy.mechanism import Relation
 from dpsep.privacy.shown import up
+from dpsep.registry import named
 from dpsep.theory.forecast import ROUGH, Forecast
 from dpsep.theory.glm_defaults import WEAK
-from dpsep.theory.request import MOST_BUDGET, MOST_RECORDS, Model, Request, check_request, number_within
+from dpsep.theory.request import MOST_BUDGET, MOST_RECORDS, Request, check_request, number_within
 from dpsep.theory.runs import (
     FEWEST_A_WEIGHT,
     MOST_EPSILON,
@@ -39,15 +40,6 @@ from dpsep.theory.runs import (
 Verdict = Literal["nearly free", "good", "costly", "weak", "impossible", "not forecast"]
 """What to expect of a fit."""
 
-ESTIMATORS: dict[str, str] = {
-    "linear": "LinearRegression",
-    "logistic": "LogisticRegression",
-    "probit": "ProbitRegression",
-    "poisson": "PoissonRegression",
-    "mixture": "GaussianMixture",
-    "network": "NetworkRegressor",
-    "network-classifier": "NetworkClassifier",
-}
 NEARLY_FREE = 1.05
 """Widening up to which privacy is called nearly free."""
 COSTLY = 1.5
@@ -97,7 +89,7 @@ class Planned:
     @property
     def estimator(self) -> str:
         """Name of the estimator that fits by this plan."""
-        return ESTIMATORS[self.request.model]
+        return named(self.request.model).kind
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -132,7 +124,7 @@ class Planned:
 
 
 def plan(
-    model: Model,
+    model: str,
     records: int | None,
     features: int,
     *,
@@ -153,7 +145,7 @@ def plan(
     Parameters
     ----------
     model
-        One of `Model`.
+        Its name in the shell: linear, logistic, mixture and so on (`dpsep.registry`).
     records
         N; None to find it from epsilon and a target.
     features

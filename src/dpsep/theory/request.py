@@ -7,13 +7,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 from numbers import Integral, Real
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 from dpsep.privacy.mechanism import Relation
+from dpsep.registry import named, names
 from dpsep.theory.networks import check_size, default_hidden
 
-Model = Literal["linear", "logistic", "probit", "poisson", "mixture", "network", "network-classifier"]
-"""What can be planned."""
 MOST_RECORDS = 4 * 10**9
 """Most records that are considered: those whose sums fit the integers of a gate."""
 MOST_BUDGET, LEAST_DELTA = 1e4, 1e-100
@@ -26,7 +25,7 @@ MOST_LEVELS = 3000
 class Request:
     """A question to the planner; its fields are `plan`'s parameters, checked."""
 
-    model: Model
+    model: str
     records: int
     features: int
     epsilon: float
@@ -74,8 +73,8 @@ def check_request(
     hidden: Any,
 ) -> Request:
     """Check a call; what is to be found gets a place holder."""
-    if model not in get_args(Model):
-        raise ValueError(f"model must be one of {', '.join(get_args(Model))}, not {model!r}.")
+    if model not in names():
+        raise ValueError(f"model must be one of {', '.join(names())}, not {model!r}.")
     if relation not in get_args(Relation):
         raise ValueError(f"relation must be one of {', '.join(get_args(Relation))}, not {relation!r}.")
     count = _whole("records", 2 if records is None else records, MOST_RECORDS)
@@ -91,7 +90,7 @@ def check_request(
             f"levels name {sum(sizes)} indicators; at most {MOST_LEVELS} can be forecast with. Leave out "
             "levels: their columns then count as numbers."
         )
-    if sizes and (sum(sizes) > width or model not in ("linear", "logistic", "probit", "poisson")):
+    if sizes and (sum(sizes) > width or not named(model).is_regression):
         raise ValueError(
             f"levels name {sum(sizes)} indicators, which must be among the {width} features of a regression."
         )
@@ -102,7 +101,7 @@ def check_request(
             raise ValueError("hidden is for networks; leave it out for other models.")
         layers = tuple(_whole("hidden", each, 10**4) for each in _several("hidden", hidden))
     request = Request(
-        model,  # pyright: ignore[reportArgumentType]
+        model,
         count,
         width,
         budget,

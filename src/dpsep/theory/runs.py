@@ -17,16 +17,10 @@ from typing import NamedTuple
 from dpsep.privacy.gate import check_blocks
 from dpsep.privacy.mechanism import Schedule
 from dpsep.privacy.sampling import FullBatch, PoissonSampling, Sampling
+from dpsep.registry import named
 from dpsep.theory import networks
 from dpsep.theory.forecast import Forecast, mixture_forecast, weights_forecast
-from dpsep.theory.glm_defaults import (
-    COUNT_REACH,
-    PROBIT_SPARE,
-    REACH,
-    SPARE,
-    weights_blocks,
-    weights_schedule,
-)
+from dpsep.theory.glm_defaults import weights_blocks, weights_schedule
 from dpsep.theory.mixtures import STEPS, mean_margin, mixture_blocks, mixture_schedule
 from dpsep.theory.request import MOST_RECORDS, Request
 
@@ -83,20 +77,21 @@ def run(request: Request) -> tuple[Settings, Forecast]:
         forecast = mixture_forecast(blocks, schedule.parts[-1], STEPS, *shape)
         clip = 1.0 + margin / math.sqrt(request.features)
         return _settings(request, schedule, STEPS, clip, "1 / (1 + number of the release)"), forecast
+    defaults = named(request.model).load().defaults
     schedule, chosen = weights_schedule(
         request.records,
         request.dimension,
         *budget,
         sampling,
         scaled=not request.declared,
-        learned_noise=request.model == "linear",
-        reach=COUNT_REACH if request.model == "poisson" else REACH,
-        spare=PROBIT_SPARE if request.model == "probit" else SPARE,
+        learned_noise=defaults.learned_noise,
+        reach=defaults.reach,
+        spare=defaults.spare,
     )
-    learned = request.model == "linear"
-    check_blocks(schedule.parts[-1], weights_blocks(chosen, request.dimension, learned_noise=learned))
+    blocks = weights_blocks(chosen, request.dimension, learned_noise=defaults.learned_noise)
+    check_blocks(schedule.parts[-1], blocks)
     forecast = weights_forecast(
-        request.model,  # pyright: ignore[reportArgumentType]
+        request.model,
         chosen,
         schedule.parts[-1],
         request.dimension,

@@ -174,7 +174,7 @@ def _main(stage: str, path: str, *more: str) -> None:
         print(json.dumps(_times(X, y, bounds, int(more[0]))))
         return
     if stage != "jax":
-        import dpsep.estimators
+        import dpsep.estimators.glm
 
         assert dpsep.estimators is not None
     if stage == "fit":

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsep.estimators import (
+    GammaRegression,
     LinearRegression,
     LogisticRegression,
     MixedClassifier,
@@ -119,6 +120,11 @@ def _poisson(records: int, features: int, rng: np.random.Generator) -> Made:
     return Made({"X": x, "y": rng.poisson(np.exp(u)).astype(np.float64)}, truth)
 
 
+def _gamma(records: int, features: int, rng: np.random.Generator) -> Made:
+    x, u, truth = _predictor(records, features, rng)
+    return Made({"X": x, "y": rng.exponential(np.exp(u))}, truth)
+
+
 def _mixed(groups: int | None, logistic: bool = False) -> Callable[..., Made]:
     """Tables with random intercepts, of this many groups, or of as many as `ROWS` rows each make."""
 
@@ -147,6 +153,7 @@ KINDS: dict[str, Kind] = {
     "logistic": Kind(_logistic, _declared(LogisticRegression, classes=[-1.0, 1.0])),
     "probit": Kind(_probit, _declared(ProbitRegression, classes=[-1.0, 1.0])),
     "poisson": Kind(_poisson, _declared(PoissonRegression)),
+    "gamma": Kind(_gamma, _declared(GammaRegression, target_bounds=(1e-2, 1e2))),
     "mixed": Kind(_mixed(GROUPS), _declared(MixedRegressor, target_bounds=(-TARGET, TARGET))),
     "mixed logistic": Kind(_mixed(GROUPS, logistic=True), _declared(MixedClassifier, classes=[-1.0, 1.0])),
     "mixed, by group": Kind(

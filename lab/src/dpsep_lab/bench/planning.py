@@ -26,12 +26,9 @@ from numpy.typing import NDArray
 from dpsep.data import encoded_bounds
 from dpsep.estimators import (
     GaussianMixture,
-    LinearRegression,
-    LogisticRegression,
-    PoissonRegression,
-    ProbitRegression,
 )
 from dpsep.privacy.leaks import PrivacyLeakWarning
+from dpsep.registry import regressions
 from dpsep.theory.forecast import Forecast
 from dpsep.theory.planner import Planned, plan
 from dpsep_lab.bench.accuracy import LINEAR, adult_table
@@ -68,12 +65,7 @@ class Table(NamedTuple):
     levels: tuple[int, ...] = ()
 
 
-MAKERS: dict[str, Callable[..., Any]] = {
-    "linear": LinearRegression,
-    "logistic": LogisticRegression,
-    "probit": ProbitRegression,
-    "poisson": PoissonRegression,
-}
+MAKERS: dict[str, Callable[..., Any]] = {entry.name: entry.load() for entry in regressions()}
 
 
 def planning(quick: bool = False) -> list[Row]:
@@ -108,6 +100,9 @@ def made(model: str, records: int, features: int, number: int) -> Table:
     if model == "linear":
         y = u + 0.5 * rng.standard_normal(len(u))
         declared["target_bounds"] = (-TARGET, TARGET)
+    elif model == "gamma":
+        y = rng.exponential(np.exp(u))
+        declared["target_bounds"] = (1e-2, 1e2)
     elif model == "poisson":
         y = rng.poisson(np.exp(u)).astype(np.float64)
     else:

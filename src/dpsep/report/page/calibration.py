@@ -12,6 +12,7 @@ those alone reach `BLIND`, nothing is said.
 import math
 from typing import Any, NamedTuple
 
+from dpsep.registry import find
 from dpsep.report.page.contents import Value
 from dpsep.report.page.words import number, percent
 
@@ -148,7 +149,8 @@ def _points(share: float) -> str:
 
 def explained(kind: Any) -> str:
     """Return why a metric and a plot may differ, for targets that are counts."""
-    if kind != "PoissonRegression":
+    entry = find(kind)
+    if entry is None or entry.target != "count":
         return ""
     return (
         " Targets here are counts, which come in jumps. An interval of whole counts holds more than its "

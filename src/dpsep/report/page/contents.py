@@ -38,18 +38,7 @@ LONGEST_NAME = 300
 _FILES = ("posterior.json", "privacy.json", "schema.toml", "summary.csv", "metrics.json")
 _NUMBERS = ("mean", "sd", "low", "high", "noise_share", "width_without_noise", "size", "width", "weights")
 
-KIND_WORDS = {
-    "LinearRegression": "linear regression",
-    "LogisticRegression": "logistic regression",
-    "ProbitRegression": "probit regression",
-    "PoissonRegression": "Poisson regression",
-    "MixedRegressor": "mixed regression, with effects that vary by group",
-    "MixedClassifier": "mixed classification, with effects that vary by group",
-    "GaussianMixture": "Gaussian mixture",
-    "NetworkRegressor": "Bayesian neural network",
-    "NetworkClassifier": "Bayesian neural network classifier",
-    "BayesianModel": "model of the user's own",
-}
+KIND_WORDS = {name: kind.words.report for name, kind in store.KINDS.items()}
 """Kinds of estimators in plain words."""
 
 Value = dict[str, Any]

@@ -13,12 +13,12 @@ import numpy as np
 from dpsep.estimators.columns import several, through_zero
 from dpsep.models.custom import Normal
 from dpsep.privacy.scaling import within
+from dpsep.registry import Entry, find
 from dpsep.report.page.contents import Run, kind_of, learned, parameters
 from dpsep.report.page.files import Absent
 
 __all__ = ["Prior", "priors", "reaches"]
 
-_WEIGHTS = ("LinearRegression", "LogisticRegression", "ProbitRegression", "PoissonRegression")
 MOST_COLUMNS = 100_000
 """Columns that are named by their numbers, where they have no names."""
 _NO_BOUNDS = Absent("The columns were scaled by the data themselves, and that scale is not stored.")
@@ -36,8 +36,9 @@ def priors(run: Run) -> dict[str, Prior] | Absent:
     kind = kind_of(run)
     try:
         with np.errstate(all="ignore"):  # bounds of a stranger
-            if kind in _WEIGHTS:
-                return _weights(run, str(kind))
+            entry = find(kind)
+            if entry is not None and entry.is_regression:
+                return _weights(run, entry)
             if kind == "GaussianMixture":
                 return _means(run)
             if kind == "BayesianModel":
@@ -70,7 +71,7 @@ def _names(run: Run) -> Any:
     return [f"x{i}" for i in range(count)]
 
 
-def _weights(run: Run, kind: str) -> dict[str, Prior] | Absent:
+def _weights(run: Run, entry: Entry) -> dict[str, Prior] | Absent:
     settings = parameters(run)
     low, high = np.asarray(learned(run, "feature_bounds_"), np.float64)
     if not (np.isfinite(low).all() and np.isfinite(high).all()):
@@ -78,7 +79,7 @@ def _weights(run: Run, kind: str) -> dict[str, Prior] | Absent:
     intercept = bool(settings["fit_intercept"])
     columns = several(within(low, high))
     columns = columns if intercept else through_zero(columns)
-    outcome = _outcome(settings, kind, intercept=intercept)
+    outcome = _outcome(settings, entry, intercept=intercept)
     if isinstance(outcome, Absent):
         return outcome
     centre, scale, size = (
@@ -96,11 +97,16 @@ def _weights(run: Run, kind: str) -> dict[str, Prior] | Absent:
     return found
 
 
-def _outcome(settings: dict[str, Any], kind: str, *, intercept: bool) -> Prior | Absent:
+def _outcome(settings: dict[str, Any], entry: Entry, *, intercept: bool) -> Prior | Absent:
     """Return the outcome's centre and scale."""
-    if kind != "LinearRegression":
+    if not entry.has_target_bounds:
         return Prior(0.0, 1.0)
     bounds = settings.get("target_bounds")
+    if entry.target == "positive" and not intercept:
+        return Prior(0.0, 1.0)
+    if entry.target == "positive" and bounds is not None:
+        # The unit moves the intercept alone: the middle of the bounds, on a logarithmic scale.
+        return Prior(0.5 * sum(math.log(float(side)) for side in bounds), 1.0)
     if bounds is not None:
         columns = several(within(*(np.array([float(side)]) for side in bounds)))
         columns = columns if intercept else through_zero(columns)

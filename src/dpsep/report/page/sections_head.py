@@ -56,29 +56,14 @@ def noise_shares(run: Run) -> list[float]:
     return [share for share in shares if isinstance(share, float) and math.isfinite(share)]
 
 
-_MEANING = {
-    "LinearRegression": "A coefficient is by how much the expected target changes when its column grows by "
-    "one and all other columns stay as they are.",
-    "LogisticRegression": "A coefficient is by how much the log odds of the second class change when its "
-    "column grows by one and the others stay: e to the coefficient multiplies the odds.",
-    "ProbitRegression": "A coefficient moves the predictor z when its column grows by one; the chance of the "
-    "second class is the normal distribution function at z.",
-    "PoissonRegression": "A coefficient is by how much the logarithm of the expected count changes when its "
-    "column grows by one: e to the coefficient multiplies the count.",
-    "GaussianMixture": "Each record comes from one of several groups; a group has a weight, a mean in each "
-    "column, and a spread around it.",
-    "NetworkRegressor": "Weights of a network mean little one by one: what counts is how well it predicts.",
-    "NetworkClassifier": "Weights of a network mean little one by one: what counts is how well it predicts.",
-}
-
-
 def asked(ctx: Context) -> Value:
     """Return what was declared, and what was set otherwise than by default."""
     schema = ctx.run.schema
     columns = () if isinstance(schema, Absent) else schema.columns
     shown = columns[:MOST_COLUMNS]
+    kind = kind_of(ctx.run)
     return {
-        "meaning": _MEANING.get(kind_of(ctx.run) or "", ""),
+        "meaning": KINDS[kind].words.coefficient if kind else "",
         "schema": schema,
         "columns": [(column, _declared(column), _missing(column)) for column in shown],
         "left_out": len(columns) - len(shown),
