@@ -24,7 +24,9 @@ from numpy.typing import NDArray
 
 from dpsep.cli.errors import WRONG, CallError, explain
 from dpsep.cli.screen import print_json, progress, remark
+from dpsep.cli.units import labels_of
 from dpsep.data import Schema, encode, read_table
+from dpsep.estimators.mixed_base import MixedEstimator
 from dpsep.estimators.row_scores import predictions
 from dpsep.estimators.statement import PrivacyStatement
 from dpsep.estimators.store import StoreError, load
@@ -77,6 +79,13 @@ def run(
     else:
         atomic_write(out, result.write_csv())
         remark(f"Wrote {result.height} predictions to {out}.")
+
+
+def _groups(estimator: Estimator, frame: pl.DataFrame, schema: Schema) -> NDArray[Any] | None:
+    """Return the groups of rows to predict: None where the model or the table knows of none."""
+    known = schema.unit is not None and schema.unit in frame.columns
+    own = isinstance(estimator, MixedEstimator) and estimator.unit == "record"
+    return labels_of(frame, schema) if known and own else None
 
 
 def _alike(folder: Path, fit: PrivacyStatement | None, frame: pl.DataFrame, schema: Schema) -> str | None:
