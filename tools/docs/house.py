@@ -22,7 +22,7 @@ LAB = LABORATORY.name
 COLUMNS = {
     **{LAB: 1.0, "cli": 1.0, "audit": 0.0, "federated": 1.0, "report": 2.0, "estimators": 1.0},
     **{"fit": 0.5, "recipe": 0.5, "inference": 0.5, "models": 0.0, "theory": 1.0},
-    **{"families": 0.0, "privacy": 1.0, "data": 2.0},
+    **{"families": 0.0, "privacy": 1.0, "data": 2.0, "registry": 2.0},
 }
 """Where a room is drawn, from left to right; how high follows from the arrows."""
 WAY = {

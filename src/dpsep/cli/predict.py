@@ -29,7 +29,7 @@ from dpsep.data import Schema, encode, read_table
 from dpsep.estimators.mixed_base import MixedEstimator
 from dpsep.estimators.row_scores import predictions
 from dpsep.estimators.statement import PrivacyStatement
-from dpsep.estimators.store import StoreError, load
+from dpsep.estimators.store import Estimator, StoreError, load
 from dpsep.privacy.checkpoint import atomic_write
 
 __all__ = ["run"]
