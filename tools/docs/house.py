@@ -22,7 +22,7 @@ LAB = LABORATORY.name
 COLUMNS = {
     **{LAB: 1.0, "cli": 1.0, "audit": 0.0, "federated": 1.0, "report": 2.0, "estimators": 1.0},
     **{"fit": 0.5, "recipe": 0.5, "inference": 0.5, "models": 0.0, "theory": 1.0},
-    **{"families": 0.0, "privacy": 1.0, "data": 2.0, "registry": 2.0},
+    **{"families": 0.0, "privacy": 1.0, "data": 2.0, "registry": 3.0},
 }
 """Where a room is drawn, from left to right; how high follows from the arrows."""
 WAY = {
@@ -126,7 +126,8 @@ def drawing(found: dict[str, Room]) -> str:
     arrows = needed(found)
     ranks = {name: _rank(name, found) for name in found}
     boxes, bottom = _places(ranks)
-    width = 3 * WIDE + 2 * BETWEEN + 2 * EDGE
+    columns = max(COLUMNS.values())
+    width = (columns + 1) * WIDE + columns * BETWEEN + 2 * EDGE
     into = {
         name: [one for one in sorted(arrows, key=COLUMNS.__getitem__) if name in arrows[one]]
         for name in found
