@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from sklearn.base import clone
 
 import dpsep
 from dpsep import registry
@@ -73,3 +74,10 @@ def test_an_unknown_name_is_refused_with_those_that_there_are() -> None:
         named("cox")
     assert find("Cox") is None
     assert names("none") == ("mixture",)
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
+def test_no_estimator_prints_the_password_of_its_ledger(entry: Entry) -> None:
+    model = entry.load()(ledger="postgresql://me:secret@host/ledger")
+    assert "***" in repr(model)
+    assert "secret" not in f"{model!r} {clone(model)!r} {model.get_params()}"

@@ -30,7 +30,7 @@ from dpsep.estimators.input_checks import (
 from dpsep.estimators.large import by_pieces, coded, records_of, whole_records
 from dpsep.estimators.posterior import Posterior, to_original
 from dpsep.estimators.predictive import LinearDraws
-from dpsep.estimators.private import Unprinted, statement_of
+from dpsep.estimators.private import statement_of
 from dpsep.estimators.rows import log_predictive
 from dpsep.estimators.run import Result, Task, fit_open, recipe_of
 from dpsep.estimators.statement import PrivacyStatement
@@ -144,7 +144,7 @@ class LinearWeights(LinearDraws):
     steps: int | None = None
     gamma: float = 1.0
     noise_aware: bool = True
-    ledger: Any = Unprinted()  # noqa: RUF009  a descriptor, whose default is None
+    ledger: Any = None
     checkpoint: Any = None
     random_state: int | None = None
     strict: bool = False

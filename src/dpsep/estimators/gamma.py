@@ -116,6 +116,7 @@ class GammaRegression(GLMRegressor):
 
     Examples
     --------
+    >>> import numpy as np
     >>> rng = np.random.default_rng(0)
     >>> X = rng.uniform(-1, 1, (5000, 2)); y = rng.gamma(2.0, np.exp(1 + X @ [0.5, -0.5]) / 2.0)
     >>> model = GammaRegression(epsilon=1.0, bounds=(-1, 1), target_bounds=(0.1, 50), shape=2.0).fit(X, y)

@@ -29,7 +29,7 @@ from dpsep.estimators.mixed_predict import Groups
 from dpsep.estimators.mixed_records import GroupedTask
 from dpsep.estimators.mixed_structure import MixedStructure
 from dpsep.estimators.posterior import Posterior, to_original
-from dpsep.estimators.private import Unprinted, statement_of
+from dpsep.estimators.private import statement_of
 from dpsep.estimators.run import Task
 from dpsep.estimators.statement import PrivacyStatement
 from dpsep.estimators.targets import Target
@@ -133,7 +133,7 @@ class MixedEstimator(MixedStructure):
     clip: float | None = None
     steps: int | None = None
     noise_aware: bool = True
-    ledger: Any = Unprinted()  # noqa: RUF009  a descriptor, whose default is None
+    ledger: Any = None
     checkpoint: Any = None
     random_state: int | None = None
     strict: bool = False

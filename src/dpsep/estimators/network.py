@@ -28,7 +28,7 @@ from dpsep.estimators.network_posterior import LARGEST, FittedNetwork, NetworkDr
 from dpsep.estimators.network_releases import sampling_of
 from dpsep.estimators.network_run import recipe_of
 from dpsep.estimators.network_task import task_of
-from dpsep.estimators.private import Unprinted, mark_score, statement_of
+from dpsep.estimators.private import mark_score, statement_of
 from dpsep.estimators.rows import log_predictive, padded
 from dpsep.estimators.statement import PrivacyStatement
 from dpsep.families import Gamma
@@ -116,7 +116,7 @@ class NetworkEstimator(NetworkDraws):
     clip: float | None = None
     steps: int | None = None
     noise_aware: bool = True
-    ledger: Any = Unprinted()  # noqa: RUF009  a descriptor, whose default is None
+    ledger: Any = None
     checkpoint: Any = None
     random_state: int | None = None
     strict: bool = False

@@ -39,11 +39,8 @@ MOST_NUMBER = 1e100
 """Largest number that a parameter may be; smaller ones than its inverse are no clips."""
 
 
-class Unprinted:
-    """A parameter that may be a URL: scikit-learn prints parameters, and a password is not for print.
-
-    Its default, also as a field of a dataclass, is None.
-    """
+class _Unprinted:
+    """A parameter that may be a URL: scikit-learn prints parameters, and a password is not for print."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
@@ -68,12 +65,17 @@ class PrivateEstimator(BaseEstimator):
     clip: float | None
     relation: Relation
     noise_aware: bool
-    ledger: Any = Unprinted()
+    ledger: Any = _Unprinted()
     checkpoint: Any
     random_state: int | None
     strict: bool
     _methods = ("sep", "ep", "adf")
     _private_methods = ("sep",)
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "ledger" in vars(cls):  # the default of a dataclass, which would hide what keeps it from print
+            cls.ledger = vars(PrivateEstimator)["ledger"]
 
     def _check_privacy(self) -> None:
         """Raise ValueError where the budget, the method or the sampling is not one."""
