@@ -136,6 +136,12 @@ def read_notebooks(out: Path) -> Figures:
     return {"pages": pages, "run": len(notebooks), "cells": len(cells)}
 
 
+def read_wheel(out: Path) -> Figures:
+    """Return what is in the wheel, and how many commands answered and were refused where it alone is."""
+    found = json.loads((out / "found.json").read_text(encoding="utf-8"))
+    return found | {"foreign": len(found["foreign"])}
+
+
 def read_paper(out: Path) -> Figures:
     """Return how many tables were made, of how many figures, and how many were left out."""
     rows = json.loads((out / "rows.json").read_text(encoding="utf-8"))
@@ -150,6 +156,7 @@ TESTS += "-o junit_family=xunit1 --junitxml {out}/junit.xml "
 MUTATION = "python tools/mutation/run.py --seed 0 --jobs 2 --out {out}/mutants.jsonl "
 FUZZ = "python tools/fuzz/run.py --target all --seed 0 --out {out} --inputs "
 NOTEBOOKS = "python tools/docs/execute.py --force --out {out} "
+WHEEL = "python tools/wheel.py --out {out}"
 PAPER = "dpsep paper --quick --quiet --out {out} --json {out}/rows.json "
 PARTS: dict[str, Part] = {
     "audit": Part(
@@ -203,6 +210,15 @@ PARTS: dict[str, Part] = {
         read_notebooks,
         lambda found: 0 < found["run"] == found["pages"],
         "{run} of {pages} tutorials run anew, {cells} cells",
+    ),
+    "wheel": Part(
+        "The wheel alone, in an empty environment, fits, predicts, plans, reports and audits.",
+        WHEEL,
+        "",
+        read_wheel,
+        lambda found: found["foreign"] == 0 < found["answered"],
+        "{files} files of {kib} KiB, {foreign} of them the laboratory's; {answered} commands answered, "
+        "{refused} said how to install the laboratory",
     ),
     "paper": Part(
         "Every table and figure of the paper is made, in small: too few records and steps to compare.",
