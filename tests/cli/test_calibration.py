@@ -3,7 +3,9 @@
 import json
 import math
 from collections.abc import Callable
+from copy import copy
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,6 +22,7 @@ from dpsep.cli.metrics import private_metrics, public_metrics
 from dpsep.cli.overlay import Leaks
 from dpsep.cli.table import read_inputs
 from dpsep.estimators.row_scores import row_scores
+from dpsep.privacy.checkpoint import Checkpoint, CheckpointError
 from dpsep.privacy.gate import Reader
 from dpsep.privacy.ledger import Ledger
 from dpsep.registry import named
@@ -258,6 +261,19 @@ def test_everything_is_charged_before_a_row_is_scored(
     at = (0.5 / sigma - spent[0] * sigma, -0.5 / sigma - spent[0] * sigma)
     delta = stats.norm.cdf(at[0]) - math.exp(spent[0]) * stats.norm.cdf(at[1])
     assert delta <= DELTA * 1.001
+
+
+def test_a_kept_release_serves_its_own_fit_and_ranges_only(cases: Any, tmp_path: Path) -> None:
+    estimator, inputs = cases("poisson")
+    held, kept = inputs._replace(target_bounds=(0.0, 10.0)), Checkpoint(tmp_path)
+    own, other = copy(estimator), copy(estimator)
+    own.privacy_, other.privacy_ = SimpleNamespace(run="a"), SimpleNamespace(run="b")
+    budget = (HIGH, DELTA, "zero-out", None, kept)
+    first = private_metrics(own, held, *budget)
+    assert private_metrics(own, held, *budget).document == first.document
+    for fit, rows in ((other, held), (own, held._replace(target_bounds=(0.0, 20.0)))):
+        with pytest.raises(CheckpointError, match="other settings"):
+            private_metrics(fit, rows, *budget)
 
 
 @pytest.mark.parametrize("relation", ["zero-out", "replace-one"])

@@ -520,6 +520,9 @@ def test_what_is_wrong_in_terms_is_named_and_not_repeated() -> None:
         ({"rounds": (1, 0)}, "rounds"),
         ({"classes": ("secret",)}, "classes"),
         ({"parts": (PartTerms("secret", 1.0, 2, 3.0),)}, "sampling"),  # pyright: ignore[reportArgumentType]
+        # A text that looks like a place, and is none.
+        ({"parts": (PartTerms("$[1]", 1.0, 2, 3.0),)}, "sampling"),  # pyright: ignore[reportArgumentType]
+        ({"parts": (PartTerms(" - at `$[99]", 1.0, 2, 3.0),)}, "sampling"),  # pyright: ignore[reportArgumentType]
     ):
         with pytest.raises(WireError, match=rf"not of their types: look at {field}\.$") as error:
             check_terms(TERMS._replace(**change))  # pyright: ignore[reportArgumentType]

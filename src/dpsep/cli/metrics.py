@@ -177,7 +177,7 @@ def private_metrics(
     names, low, high = _ranges(estimator, held)
     records = len(held.features)
     histograms = histogram_blocks(labels=held.classes is not None)
-    scored = Block("scores", len(names) + 1, math.sqrt(len(names) + 1), SCORES_SHARE)
+    blocks = (Block("scores", len(names) + 1, math.sqrt(len(names) + 1), SCORES_SHARE), *histograms)
     sigma = calibrate(epsilon, delta, FullBatch(), relation, 1, records)
 
     def rows() -> Records:
@@ -187,7 +187,7 @@ def private_metrics(
         return np.stack([scores[name] for name in names], axis=1), np.stack(places, axis=1)
 
     def run(opened: Opened, *_: object) -> tuple[dict[str, Any], Summed]:
-        gate = opened((scored, *histograms), _ScoresAndBins())
+        gate = opened(blocks, _ScoresAndBins())
         return gate.release((low, high)), gate
 
     recipe = Recipe(
@@ -195,7 +195,13 @@ def private_metrics(
         delta,
         (Stage("metrics", run, releases=1),),
         ((records, len(names)), (records, len(histograms))),
-        {"metrics": names},
+        {
+            "metrics": names,
+            # A release that was kept is of this fit, in these ranges and bins.
+            "fit": estimator.privacy_ and estimator.privacy_.run,
+            "target": held.target_bounds,
+            "blocks": [repr(block) for block in blocks],
+        },
         purpose="metrics on held-out rows",
     )
     (sums, gate), spend = fit_private(recipe, rows, ledger=ledger, checkpoint=checkpoint)

@@ -229,8 +229,8 @@ def typed(value: Any, kind: type[Kind], what: str) -> Kind:
     try:
         found: Any = convert(tuple(fields), kind)
     except ValidationError as error:
-        # What msgspec says may repeat a text of the message: only where it was is told.
-        place = re.search(r"\$\[(\d+)\]", str(error))
+        # What msgspec says may repeat a text of the message: only where it was, which is last, is told.
+        place = re.search(r" - at `\$\[([0-9]+)\][^`]*`$", str(error))
         raise WireError(f"{what}: look at {names[int(place[1])]}." if place else f"{what}.") from None
     if not _same_types(tuple(fields), tuple(found)):  # msgspec takes 1 for 1.0, which has other bytes
         raise WireError(f"{what}.")
