@@ -43,12 +43,15 @@ class Stage(NamedTuple):
         The arrays that its gates read, of those of the table.
     releases
         How many it makes, where that does not follow from the schedule: then the schedule must have as many.
+    own
+        Without privacy: makes the value of the arrays themselves, where that is simpler than exact releases.
     """
 
     name: str
     run: Callable[[Opened, Values, Path], Any]
     rows: Callable[[Records], Records] = lambda arrays: arrays
     releases: int | None = None
+    own: Callable[[Records], Any] | None = None
 
 
 class Recipe(NamedTuple):
@@ -87,11 +90,20 @@ SCALING = "scaling"
 DECLARED, FOUND = "declared bounds", "private histograms, inside epsilon"
 
 
-def scaling_stage(columns: int, rows: Callable[[Records], Records]) -> Stage:
+def scaling_stage(
+    columns: int,
+    rows: Callable[[Records], Records],
+    own: Callable[[Records], scaling.Scaling] | None = None,
+) -> Stage:
     """Return the stage that finds bounds of columns; its value is a `dpsep.privacy.scaling.Scaling`."""
 
     def run(opened: Opened, values: Values, path: Path) -> scaling.Scaling:
         del values, path
         return scaling.estimate(columns, opened)
 
-    return Stage(SCALING, run, rows, scaling.RELEASES)
+    return Stage(SCALING, run, rows, scaling.RELEASES, own)
+
+
+def source_of(stages: Sequence[Stage]) -> str:
+    """Where the columns' scaling comes from, in words."""
+    return FOUND if stages[0].name == SCALING else DECLARED

@@ -32,9 +32,9 @@ from dpsep.estimators.posterior import Posterior, to_original
 from dpsep.estimators.predictive import LinearDraws
 from dpsep.estimators.private import statement_of
 from dpsep.estimators.rows import log_predictive
-from dpsep.estimators.run import Result, Task, fit_open, recipe_of
+from dpsep.estimators.run import Result, Task, open_plan, recipe_of, stages_of
 from dpsep.estimators.statement import PrivacyStatement
-from dpsep.fit import Spend
+from dpsep.fit import Spend, fit_open
 from dpsep.privacy.gate import Records
 from dpsep.privacy.mechanism import Relation
 from dpsep.privacy.scaling import Scaling
@@ -285,7 +285,7 @@ class LinearWeights(LinearDraws):
             return other_methods.fit(
                 task, records, method=self.method, natural=self._natural(), seed=self.random_state
             )
-        return fit_open(task, records, max_iter=self.steps or 200, tolerance=1e-9)
+        return fit_open(stages_of(task, open_plan(task)), records)
 
     def _natural(self) -> float | None:
         """The paper's gamma where its own update is asked for."""

@@ -11,13 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsep.estimators.large import pieces
+from dpsep.fit import fit_open
 from dpsep.models.glm import Columns
 from dpsep.privacy.gate import Records
 from dpsep.privacy.record_sources import Part
 from dpsep.privacy.scaling import Scaling
-from dpsep.recipe import DECLARED, FOUND, SCALING, Stage, Values, scaling_stage
+from dpsep.recipe import SCALING, Stage, Values, scaling_stage
 
 Array = NDArray[np.float64]
+Maps = Callable[[Values], tuple[Columns, Columns]]
+"""Maps of features and outcome, after the stage that finds bounds nobody declared."""
 
 
 def several(scaling: Scaling) -> Columns:
@@ -38,8 +41,11 @@ def map_columns(
     outcome: Scaling | None,
     size: int,
     rows: Callable[[Records], Records] = lambda arrays: arrays[:2],
-) -> tuple[tuple[Stage, ...], Callable[[Values], tuple[Columns, Columns]], str]:
-    """Return the stage that finds bounds nobody declared, if any, the maps after it, and their source.
+    *,
+    keep_zero: bool = False,
+    scale_family: bool = False,
+) -> tuple[tuple[Stage, ...], Maps]:
+    """Return the stage that finds bounds nobody declared, if any, and the maps after it.
 
     Parameters
     ----------
@@ -49,20 +55,40 @@ def map_columns(
         Number of features.
     rows
         Features and outcome, as arrays, from those of the table.
+    keep_zero
+        Whether columns are scaled and not shifted, because no intercept could take a shift up.
+    scale_family
+        Whether the model can undo nothing of the outcome's map but its unit.
     """
+
+    def usable(features: Scaling, outcome: Scaling) -> tuple[Columns, Columns]:
+        maps = several(features), single(outcome)
+        if keep_zero:
+            return through_zero(maps[0]), through_zero(maps[1])
+        return maps[0], unit_of(maps[1]) if scale_family else maps[1]
+
     if features is not None and outcome is not None:
-        return (), lambda _: (several(features), single(outcome)), DECLARED
+        return (), lambda _: usable(features, outcome)
     missing = (features is None, outcome is None)
 
     def wanted(arrays: Records) -> Records:
         return tuple(part for part, found in zip(rows(arrays), missing, strict=True) if found)
 
+    def own(arrays: Records) -> Scaling:
+        parts = zip(*(own_scaling(array) for array in arrays), strict=True)
+        return Scaling(*(np.concatenate(part) for part in parts))
+
     def maps(values: Values) -> tuple[Columns, Columns]:
         found = values[SCALING]
         of_features = features or Scaling(*(part[:size] for part in found))
-        return several(of_features), single(outcome or Scaling(*(part[-1:] for part in found)))
+        return usable(of_features, outcome or Scaling(*(part[-1:] for part in found)))
 
-    return (scaling_stage(size * missing[0] + missing[1], wanted),), maps, FOUND
+    return (scaling_stage(size * missing[0] + missing[1], wanted, own),), maps
+
+
+def own_columns(scaling: tuple[Stage, ...], maps: Maps, records: Records) -> tuple[Columns, Columns]:
+    """Maps of the columns for a fit without privacy: declared, or from the data itself."""
+    return fit_open((*scaling, Stage("columns", lambda opened, values, path: maps(values))), records)
 
 
 def through_zero(columns: Columns) -> Columns:
@@ -102,6 +128,8 @@ def own_scaling(values: Any) -> Scaling:
     """Mean and standard deviation of the data itself; for fits that are not private."""
     if isinstance(values, Part):
         return _own_scaling_by_pieces(values)
+    if values.ndim == 1:
+        values = values[:, None]
     with np.errstate(invalid="ignore", over="ignore"):
         finite = np.where(np.isfinite(values), values, np.nan)
         usable = np.isfinite(finite).any(axis=0)

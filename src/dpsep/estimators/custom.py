@@ -31,7 +31,7 @@ from dpsep.estimators.input_checks import (
     structure_of_table,
 )
 from dpsep.estimators.large import records_of, side_by_side, whole_records
-from dpsep.estimators.multi_predictor_run import MOST_WEIGHTS, LinkedResult, LinkedTask, fit_open, recipe_of
+from dpsep.estimators.multi_predictor_run import MOST_WEIGHTS, LinkedResult, LinkedTask, fit_by, recipe_of
 from dpsep.estimators.posterior import Posterior
 from dpsep.estimators.private import mark_score, statement_of
 from dpsep.estimators.statement import PrivacyStatement
@@ -202,7 +202,7 @@ class BayesianModel(CustomPredictions):
             check_cells(X)
             records = self._open_records(X, y)
             check_finite(*records)
-            result = fit_open(task, records, self.method, self.random_state)
+            result = fit_by(self.method, task, records, self.random_state)
             self.privacy_ = spend = None
         self._keep(result, model)
         self._keep_path(spend, self.posterior_.names)

@@ -33,7 +33,7 @@ from dpsep.estimators.private import statement_of
 from dpsep.estimators.run import Task
 from dpsep.estimators.statement import PrivacyStatement
 from dpsep.estimators.targets import Target
-from dpsep.fit import Spend
+from dpsep.fit import Spend, fit_open
 from dpsep.models.concentrated_noise import ConcentratedNoise
 from dpsep.models.glm import Columns
 from dpsep.models.mixed import Effects
@@ -262,7 +262,7 @@ class MixedEstimator(MixedStructure):
         if self.private:
             result, spend = self._private_fit(partial(mixed_records.recipe_of, grouped), records, on_step)
         else:
-            result, spend = mixed_records.fit_open(grouped, records()), None
+            result, spend = fit_open(mixed_records.open_stages(grouped), records()), None
         spread = result.spread
         components = Components(
             spread.mean, spread.covariance, np.zeros_like(spread.covariance), np.eye(effects.random)
@@ -290,7 +290,7 @@ class MixedEstimator(MixedStructure):
         if self.private:
             result, spend = self._private_fit(partial(multi_predictor_run.recipe_of, task), records, on_step)
         else:
-            result, spend = multi_predictor_run.fit_open(task, records(), "sep", None), None
+            result, spend = multi_predictor_run.fit_by("sep", task, records()), None
         moments, components = split(result, effects)
         noise = None
         if effects.noise:

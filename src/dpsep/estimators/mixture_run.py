@@ -181,6 +181,7 @@ def recipe_of(task: Task, *, epsilon: float, delta: float, relation: Relation, s
 
 def fit_open(task: Task, records: Records, *, max_iter: int, tolerance: float) -> Result:
     """Fit without privacy; clipped where a clip is given."""
+    # Not the stages of a private fit: exact sums let several starts be tried and the likeliest go on.
     scaling = task.scaling
     if scaling is None:
         scaling = _own_scaling(records[0])

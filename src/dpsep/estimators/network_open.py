@@ -35,6 +35,7 @@ PASSES = 40
 
 def fit_open(task: Task, records: tuple[Array, Array], seed: int) -> FittedNetwork:
     """Fit without privacy; clipped where a clip is given."""
+    # Not the stages of a private fit: moments are the columns' own, and all methods but one read rows apart.
     inputs = own_inputs(task, records)
     if task.method == "adf":
         return _fit_adf(task, inputs, records, seed)
@@ -51,7 +52,7 @@ def own_inputs(task: Task, records: tuple[Array, Array]) -> Inputs:
     """Maps of the columns, declared or the data's own, and the features' moments."""
     x, y = records
     features = task.feature_scaling if task.feature_scaling is not None else own_scaling(x)
-    outcome = task.outcome_scaling if task.outcome_scaling is not None else own_scaling(y[:, None])
+    outcome = task.outcome_scaling if task.outcome_scaling is not None else own_scaling(y)
     if not task.standard:
         # Bounds scale to [-1, 1]; standardise what they leave.
         features = _standard(features, x)

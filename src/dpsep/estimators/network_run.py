@@ -36,7 +36,7 @@ from dpsep.models.glm import Columns
 from dpsep.models.network_factors import flatten
 from dpsep.privacy.mechanism import Mechanism, Relation, Schedule
 from dpsep.privacy.sampling import Sampling
-from dpsep.recipe import Opened, Recipe, Stage, Values
+from dpsep.recipe import Opened, Recipe, Stage, Values, source_of
 from dpsep.theory.networks import FIRST_SHARE, diagonal_plan, network_schedule, sep_plan
 
 Array = NDArray[np.float64]
@@ -98,7 +98,7 @@ def recipe_of(
     """Return the private fit of a task: bounds where none are declared, moments, the weights."""
     schedule = design_schedule(task, epsilon, delta, relation, sampling)
     release = release_of(task)
-    scaling, maps, source = map_columns(task.feature_scaling, task.outcome_scaling, task.features)
+    scaling, maps = map_columns(task.feature_scaling, task.outcome_scaling, task.features)
     moment_steps = moment_plan(task)[1]
 
     def moments_of(opened: Opened, values: Values, path: Path) -> Inputs:
@@ -116,14 +116,10 @@ def recipe_of(
         gate = opened(release.blocks, release.contribution)
         return fit_through(gate, task, inputs, release.steps, noise_aware)
 
-    return Recipe(
-        schedule,
-        delta,
-        (*scaling, *([Stage("moments", moments_of)] if moment_steps else []), Stage("fit", run)),
-        ((task.records, task.features), (task.records,)),
-        _public(task),
-        "declared standardisation" if task.standard else source,
-    )
+    stages = (*scaling, *([Stage("moments", moments_of)] if moment_steps else []), Stage("fit", run))
+    source = "declared standardisation" if task.standard else source_of(stages)
+    shapes = ((task.records, task.features), (task.records,))
+    return Recipe(schedule, delta, stages, shapes, _public(task), source)
 
 
 def fit_through(
