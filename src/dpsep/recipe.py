@@ -14,6 +14,8 @@ The proof is in docs/proofs/index.md.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from dpsep.inference.gate_protocol import Summed
 from dpsep.inference.release_trace import Path
 from dpsep.privacy import scaling
@@ -102,6 +104,30 @@ def scaling_stage(
         return scaling.estimate(columns, opened)
 
     return Stage(SCALING, run, rows, scaling.RELEASES, own)
+
+
+def plain(public: Any) -> Any:
+    """Return public values in JSON's types: arrays as lists, objects of other types as their `repr`.
+
+    Examples
+    --------
+    >>> plain({"clip": None, "parts": (1, 1j)})
+    {'clip': None, 'parts': [1, '1j']}
+    """
+    if isinstance(public, dict):
+        return {name: plain(part) for name, part in public.items()}
+    if isinstance(public, tuple | list):
+        return [plain(part) for part in public]
+    if isinstance(public, np.ndarray):
+        return public.tolist()
+    return public if public is None or isinstance(public, str | int | float) else repr(public)
+
+
+def public_of(task: Any, **more: Any) -> dict[str, Any]:
+    """Settings of a task: its two scalings, its other parts as their `repr`, and what is given besides."""
+    scalings = (task.feature_scaling, task.outcome_scaling)
+    rest = task._replace(feature_scaling=None, outcome_scaling=None)
+    return plain({"scalings": scalings, "task": [repr(part) for part in rest], **more})
 
 
 def source_of(stages: Sequence[Stage]) -> str:

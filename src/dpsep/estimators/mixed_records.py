@@ -29,7 +29,7 @@ from dpsep.models.glm import Columns
 from dpsep.models.mixed import Effects, GroupedContribution
 from dpsep.privacy.mechanism import Relation
 from dpsep.privacy.sampling import Sampling
-from dpsep.recipe import Opened, Recipe, Stage, Values, source_of
+from dpsep.recipe import Opened, Recipe, Stage, Values, public_of, source_of
 from dpsep.theory.glm_defaults import Plan, warn_if_weak
 
 Array = NDArray[np.float64]
@@ -91,13 +91,7 @@ def recipe_of(
     schedule, chosen = design_schedule(task, epsilon, delta, relation, sampling)
     warn_if_weak(chosen, schedule.parts[-1], task.dimension)
     stages = _stages_of(grouped, chosen)
-    scalings = (task.feature_scaling, task.outcome_scaling)
-    public = {
-        "scalings": [None if one is None else [part.tolist() for part in one] for one in scalings],
-        "task": [repr(part) for part in task._replace(feature_scaling=None, outcome_scaling=None)],
-        "effects": repr(grouped.effects),
-        "groups": grouped.coding,
-    }
+    public = public_of(task, effects=repr(grouped.effects), groups=grouped.coding)
     shapes = ((task.records, grouped.effects.features), (task.records,), (task.records,))
     return Recipe(schedule, delta, stages, shapes, public, source_of(stages))
 

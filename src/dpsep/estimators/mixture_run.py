@@ -34,11 +34,11 @@ from dpsep.models.mixture_factors import (
 from dpsep.models.sketch import Sketch, draw_frequencies
 from dpsep.privacy.gate import Records
 from dpsep.privacy.grid import Block
-from dpsep.privacy.mechanism import Relation, Schedule
+from dpsep.privacy.mechanism import Relation
 from dpsep.privacy.open_gate import OpenGate
 from dpsep.privacy.sampling import Sampling
 from dpsep.privacy.scaling import Scaling
-from dpsep.recipe import FOUND, SCALING, Opened, Recipe, Stage, Values, scaling_stage
+from dpsep.recipe import FOUND, SCALING, Opened, Recipe, Stage, Values, plain, scaling_stage
 from dpsep.theory.mixtures import MARGINS, STEPS, mean_margin, mixture_blocks, mixture_schedule
 
 Array = NDArray[np.float64]
@@ -118,18 +118,11 @@ def around(low: Array, high: Array) -> Scaling:
     return Scaling(low / 2 + high / 2, np.where(reach > 0, reach, 1.0), low, high)
 
 
-def design_schedule(
-    task: Task, epsilon: float, delta: float, relation: Relation, sampling: Sampling
-) -> Schedule:
-    """Calibrate the releases: scaling where bounds are missing, the sketch, the fit."""
-    return mixture_schedule(
-        task.records, epsilon, delta, relation, sampling, scaled=task.scaling is None, steps=task.steps
-    )
-
-
 def recipe_of(task: Task, *, epsilon: float, delta: float, relation: Relation, sampling: Sampling) -> Recipe:
     """Return the private fit of a task: bounds where none are declared, the sketch, the components."""
-    schedule = design_schedule(task, epsilon, delta, relation, sampling)
+    schedule = mixture_schedule(
+        task.records, epsilon, delta, relation, sampling, scaled=task.scaling is None, steps=task.steps
+    )
     blocks = blocks_of(
         task,
         mean_margin(task.records, task.features, task.components, epsilon, delta, relation),
@@ -174,7 +167,7 @@ def recipe_of(task: Task, *, epsilon: float, delta: float, relation: Relation, s
         delta,
         (*scaling, Stage("sketch", sketched), Stage("fit", run)),
         ((task.records, task.features),),
-        _public(task),
+        plain(task),
         f"{source}; the start comes from one noisy sketch, inside epsilon",
     )
 
@@ -337,14 +330,3 @@ def _result(settings: mixture_update.Settings, state: mixture_update.State) -> R
         state.step,
         state.moved,
     )
-
-
-def _public(task: Task) -> list[Any]:
-    """Public settings, which a resumed run must have, too."""
-
-    def plain(part: Any) -> Any:
-        if isinstance(part, Scaling):
-            return [plain(array) for array in part]
-        return part.tolist() if isinstance(part, np.ndarray) else part
-
-    return [plain(part) for part in task]

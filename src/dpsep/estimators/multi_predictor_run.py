@@ -32,7 +32,7 @@ from dpsep.privacy.grid import Block
 from dpsep.privacy.mechanism import Relation
 from dpsep.privacy.sampling import Sampling
 from dpsep.privacy.scaling import Scaling
-from dpsep.recipe import Opened, Recipe, Stage, Values, source_of
+from dpsep.recipe import Opened, Recipe, Stage, Values, plain, source_of
 from dpsep.theory.glm_defaults import Plan, warn_if_weak
 
 Array = NDArray[np.float64]
@@ -259,15 +259,15 @@ def _frozen(task: LinkedTask) -> FrozenContribution:
 
 
 def _public(task: LinkedTask, program: str) -> Any:
-    scalings = (task.feature_scaling, task.outcome_scaling)
-    return {
+    public = {
         "program": program,
         "coding": task.coding,
         "unit": task.unit,
         "records": task.records,
-        "prior": [task.prior_mean.tolist(), task.prior_sd.tolist()],
-        "information": task.information.tolist(),
+        "prior": (task.prior_mean, task.prior_sd),
+        "information": task.information,
         "clip": task.clip,
         "keep_zero": task.keep_zero,
-        "scalings": [None if one is None else [part.tolist() for part in one] for one in scalings],
+        "scalings": (task.feature_scaling, task.outcome_scaling),
     }
+    return plain(public)

@@ -34,7 +34,7 @@ from dpsep.privacy.grid import Block, Contribution
 from dpsep.privacy.mechanism import Relation, Schedule
 from dpsep.privacy.sampling import Sampling
 from dpsep.privacy.scaling import Scaling
-from dpsep.recipe import Opened, Recipe, Stage, Values, source_of
+from dpsep.recipe import Opened, Recipe, Stage, Values, public_of, source_of
 from dpsep.theory.glm_defaults import (
     HIDDEN,
     Plan,
@@ -175,7 +175,8 @@ def recipe_of(
     hidden = task.excess * precision_noise(chosen, schedule.parts[-1], task.dimension) > HIDDEN
     stages = stages_of(task, chosen, natural=natural, hidden=hidden)
     shapes = ((task.records, task.features), (task.records,))
-    public = _public(task, natural, _released(task, chosen, natural)[0])
+    blocks = _released(task, chosen, natural)[0]
+    public = public_of(task, natural=natural, blocks=blocks, hidden=HIDDEN)
     return Recipe(schedule, delta, stages, shapes, public, source_of(stages))
 
 
@@ -297,16 +298,3 @@ def _result(task: Task, settings: sep_newton.Settings, state: sep_newton.State) 
     covariance = np.linalg.inv(np.asarray(q.precision))
     covariance = (covariance + covariance.T) / 2
     return Result(state.mean, covariance, extra, noise, settings.features, settings.outcome, state.step)
-
-
-def _public(task: Task, natural: float | None, blocks: list[Block]) -> dict[str, Any]:
-    """Public settings, which a resumed run must have, too."""
-    scalings = (task.feature_scaling, task.outcome_scaling)
-    settings = {
-        "natural": natural,
-        "blocks": [repr(block) for block in blocks],
-        "hidden": HIDDEN,
-        "scalings": [None if one is None else [part.tolist() for part in one] for one in scalings],
-        "task": [repr(part) for part in task._replace(feature_scaling=None, outcome_scaling=None)],
-    }
-    return settings
