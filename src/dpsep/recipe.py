@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dpsep.families.columns import Columns
 from dpsep.inference.gate_protocol import Summed
 from dpsep.inference.release_trace import Path
 from dpsep.privacy import scaling
@@ -95,11 +96,11 @@ DECLARED, FOUND = "declared bounds", "private histograms, inside epsilon"
 def scaling_stage(
     columns: int,
     rows: Callable[[Records], Records],
-    own: Callable[[Records], scaling.Scaling] | None = None,
+    own: Callable[[Records], Columns] | None = None,
 ) -> Stage:
-    """Return the stage that finds bounds of columns; its value is a `dpsep.privacy.scaling.Scaling`."""
+    """Return the stage that finds bounds of columns; its value is their map."""
 
-    def run(opened: Opened, values: Values, path: Path) -> scaling.Scaling:
+    def run(opened: Opened, values: Values, path: Path) -> Columns:
         del values, path
         return scaling.estimate(columns, opened)
 
@@ -116,6 +117,8 @@ def plain(public: Any) -> Any:
     """
     if isinstance(public, dict):
         return {name: plain(part) for name, part in public.items()}
+    if isinstance(public, Columns):  # in the order in which settings of runs under way were hashed
+        public = (public.centre, public.scale, public.low, public.high)
     if isinstance(public, tuple | list):
         return [plain(part) for part in public]
     if isinstance(public, np.ndarray):

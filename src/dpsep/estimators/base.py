@@ -34,10 +34,10 @@ from dpsep.estimators.private import statement_of
 from dpsep.estimators.rows import log_predictive
 from dpsep.estimators.run import Result, Task, open_plan, recipe_of, stages_of
 from dpsep.estimators.statement import PrivacyStatement
+from dpsep.families.columns import Columns
 from dpsep.fit import Spend, fit_open
 from dpsep.privacy.gate import Records
 from dpsep.privacy.mechanism import Relation
-from dpsep.privacy.scaling import Scaling
 from dpsep.theory.glm_defaults import Defaults
 
 Array = NDArray[np.float64]
@@ -199,7 +199,7 @@ class LinearWeights(LinearDraws):
         """Return the likelihood; with `narrow`, predictors vary by less than one."""
         return likelihood_of(self.likelihood, self.get_params(deep=False), narrow=narrow)
 
-    def _outcome_scaling(self) -> Scaling | None:
+    def _outcome_scaling(self) -> Columns | None:
         return self.target.scaling(self)
 
     def _target(self, y: Any) -> Array:

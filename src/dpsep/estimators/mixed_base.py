@@ -39,7 +39,6 @@ from dpsep.models.glm import Columns
 from dpsep.models.mixed import Effects
 from dpsep.privacy.gate import Records
 from dpsep.privacy.mechanism import Relation
-from dpsep.privacy.scaling import Scaling
 from dpsep.registry import named
 
 Array = NDArray[np.float64]
@@ -207,7 +206,7 @@ class MixedEstimator(MixedStructure):
     def _chance(self, u: Array) -> Array:
         return self._regression()._chance(self, u)
 
-    def _outcome_scaling(self) -> Scaling | None:
+    def _outcome_scaling(self) -> Columns | None:
         return self.target.scaling(self)
 
     def _target(self, y: Any) -> Array:
@@ -228,7 +227,7 @@ class MixedEstimator(MixedStructure):
 
     # The two kinds of fit.
 
-    def _scaling(self, shape: Structure) -> Scaling | None:
+    def _scaling(self, shape: Structure) -> Columns | None:
         if self.bounds is None:
             return None
         return declared_scaling(self.bounds, shape.features, "the features")

@@ -37,7 +37,6 @@ from dpsep.privacy.grid import Block
 from dpsep.privacy.mechanism import Relation
 from dpsep.privacy.open_gate import OpenGate
 from dpsep.privacy.sampling import Sampling
-from dpsep.privacy.scaling import Scaling
 from dpsep.recipe import FOUND, SCALING, Opened, Recipe, Stage, Values, plain, scaling_stage
 from dpsep.theory.mixtures import MARGINS, STEPS, mean_margin, mixture_blocks, mixture_schedule
 
@@ -84,7 +83,7 @@ class Task(NamedTuple):
     noise: Array | None
     weights: Array | None
     concentration: float
-    scaling: Scaling | None
+    scaling: Columns | None
     prior_mean: Array | None
     clip: float | None
     steps: int | None
@@ -106,7 +105,7 @@ class Result(NamedTuple):
     moved: float
 
 
-def around(low: Array, high: Array) -> Scaling:
+def around(low: Array, high: Array) -> Columns:
     """Scale what lies within bounds to [-1, 1] about the middle.
 
     Examples
@@ -115,7 +114,7 @@ def around(low: Array, high: Array) -> Scaling:
     array([2.])
     """
     reach = high / 2 - low / 2
-    return Scaling(low / 2 + high / 2, np.where(reach > 0, reach, 1.0), low, high)
+    return Columns(low, high, low / 2 + high / 2, np.where(reach > 0, reach, 1.0))
 
 
 def recipe_of(task: Task, *, epsilon: float, delta: float, relation: Relation, sampling: Sampling) -> Recipe:
@@ -207,14 +206,13 @@ def blocks_of(task: Task, margin: float, clip: float) -> list[Block]:
     )
 
 
-def settings_of(task: Task, scaling: Scaling) -> mixture_update.Settings:
+def settings_of(task: Task, scaling: Columns) -> mixture_update.Settings:
     """Public constants of the update, in scaled units: the prior of every mean has deviation one."""
-    columns = Columns(scaling.low, scaling.high, scaling.centre, scaling.scale)  # pyright: ignore
     prior = np.zeros((task.components, task.features))
     if task.prior_mean is not None:
         prior = (task.prior_mean - scaling.centre) / scaling.scale
     return mixture_update.Settings(
-        columns=columns,
+        columns=scaling,
         prior_mean=prior,
         prior_precision=1.0,
         weights=task.weights,
@@ -305,14 +303,14 @@ def _places(order: Any, dimension: int, size: int, *, learned: bool) -> NDArray[
     return np.concatenate([part.ravel() for part in places])
 
 
-def _own_scaling(values: Any) -> Scaling:
+def _own_scaling(values: Any) -> Columns:
     """Range of the data itself; for fits that are not private."""
     ranges = [(piece.min(axis=0), piece.max(axis=0)) for piece in pieces(values)]
     low = np.min([one[0] for one in ranges], axis=0)
     high = np.max([one[1] for one in ranges], axis=0)
     found = around(low, high)
     unbounded = np.full_like(found.centre, np.inf)
-    return Scaling(found.centre, found.scale, -unbounded, unbounded)
+    return found._replace(low=-unbounded, high=unbounded)
 
 
 def _result(settings: mixture_update.Settings, state: mixture_update.State) -> Result:

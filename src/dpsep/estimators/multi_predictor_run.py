@@ -31,7 +31,6 @@ from dpsep.privacy.gate import Records
 from dpsep.privacy.grid import Block
 from dpsep.privacy.mechanism import Relation
 from dpsep.privacy.sampling import Sampling
-from dpsep.privacy.scaling import Scaling
 from dpsep.recipe import Opened, Recipe, Stage, Values, plain, source_of
 from dpsep.theory.glm_defaults import Plan, warn_if_weak
 
@@ -88,8 +87,8 @@ class LinkedTask(NamedTuple):
     prior_mean: Array
     prior_sd: Array
     information: Array
-    feature_scaling: Scaling | None
-    outcome_scaling: Scaling | None
+    feature_scaling: Columns | None
+    outcome_scaling: Columns | None
     clip: float | None
     steps: int | None
     coding: str

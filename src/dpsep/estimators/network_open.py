@@ -11,12 +11,13 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsep.estimators.columns import own_scaling, several, single
+from dpsep.estimators.columns import own_scaling, single
 from dpsep.estimators.network_posterior import FittedNetwork
 from dpsep.estimators.network_releases import gradient_method, gradient_release, model_of
 from dpsep.estimators.network_run import Inputs, fit_gradients, fit_through, fitted
 from dpsep.estimators.network_task import Task
 from dpsep.families import DiagonalGaussian
+from dpsep.families.columns import Columns
 from dpsep.inference import descent, ep, moments, network_diagonal, pbp
 from dpsep.models.concentrated_noise import ConcentratedNoise
 from dpsep.models.network_factors import NetworkFactors
@@ -25,7 +26,6 @@ from dpsep.models.probit import ProbitLikelihood
 from dpsep.privacy.grid import Block
 from dpsep.privacy.open_batches import OpenBatches
 from dpsep.privacy.open_gate import OpenGate
-from dpsep.privacy.scaling import Scaling
 from dpsep.theory.networks import default_steps, gradient_clip, open_plan
 
 Array = NDArray[np.float64]
@@ -58,17 +58,16 @@ def own_inputs(task: Task, records: tuple[Array, Array]) -> Inputs:
         features = _standard(features, x)
         if task.outcome == "regression":
             outcome = _standard(outcome, y[:, None])
-    columns = several(features)
     scaled = (np.clip(x, features.low, features.high) - features.centre) / features.scale
     mean = scaled.mean(axis=0)
     values, vectors = np.linalg.eigh(np.cov(scaled.T, bias=True).reshape(task.features, task.features))
     half = vectors * np.sqrt(np.maximum(values, 1e-12))
     if not task.direct or task.outcome == "classification":
-        return Inputs(columns, single(outcome), mean, half)
+        return Inputs(features, single(outcome), mean, half)
     target = (np.clip(y, outcome.low[0], outcome.high[0]) - outcome.centre[0]) / outcome.scale[0]
     values, vectors = np.linalg.eigh(np.cov(np.column_stack([scaled, target]).T, bias=True))
     linear, left = moments.regression(vectors * np.sqrt(np.maximum(values, 0.0)), moments.LEAST_RIDGE)
-    return Inputs(columns, single(outcome), mean, half, linear, left)
+    return Inputs(features, single(outcome), mean, half, linear, left)
 
 
 def _fit_diagonal(task: Task, inputs: Inputs, records: tuple[Array, Array], seed: int) -> FittedNetwork:
@@ -153,7 +152,7 @@ def _scaled(inputs: Inputs, records: tuple[Array, Array]) -> tuple[Any, Any]:
     return inputs.features.apply(records[0]), inputs.outcome.apply(records[1])  # pyright: ignore
 
 
-def _standard(scaling: Scaling, values: Array) -> Scaling:
+def _standard(scaling: Columns, values: Array) -> Columns:
     clamped = np.clip(values, scaling.low, scaling.high)
     own = own_scaling(clamped)
-    return Scaling(own.centre, own.scale, scaling.low, scaling.high)
+    return own._replace(low=scaling.low, high=scaling.high)

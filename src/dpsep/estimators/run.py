@@ -33,7 +33,6 @@ from dpsep.privacy.gate import Records
 from dpsep.privacy.grid import Block, Contribution
 from dpsep.privacy.mechanism import Relation, Schedule
 from dpsep.privacy.sampling import Sampling
-from dpsep.privacy.scaling import Scaling
 from dpsep.recipe import Opened, Recipe, Stage, Values, public_of, source_of
 from dpsep.theory.glm_defaults import (
     HIDDEN,
@@ -89,8 +88,8 @@ class Task(NamedTuple):
     records: int
     features: int
     intercept: bool
-    feature_scaling: Scaling | None
-    outcome_scaling: Scaling | None
+    feature_scaling: Columns | None
+    outcome_scaling: Columns | None
     prior_scale: float
     clip: float | None
     steps: int | None
