@@ -1,13 +1,14 @@
-"""The one driver of private fits: it charges a recipe, runs its stages in order, and says what that cost.
+"""The one driver of fits. A private one: it charges a recipe, runs its stages, and says what that cost.
 
 Calibrated and described by the model (`dpsep.recipe`), charged, kept and resumed by
 `dpsep.privacy.charged_run`. Nothing else in the house knows how to do any of this.
 
 **Privacy.** The result and all values on the way are functions of releases and public numbers; records go to
-the stages' gates and nowhere else. The proof is in docs/proofs/index.md.
+the stages' gates and nowhere else. The proof is in docs/proofs/index.md. `fit_open` has none.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from dpsep.inference.release_trace import Path
@@ -16,8 +17,9 @@ from dpsep.privacy.checkpoint import Checkpoint
 from dpsep.privacy.gate import Records
 from dpsep.privacy.ledger import Ledger
 from dpsep.privacy.mechanism import Schedule
+from dpsep.privacy.open_gate import OpenGate
 from dpsep.privacy.permit import Permit
-from dpsep.recipe import Recipe
+from dpsep.recipe import Recipe, Stage
 
 Progress = Callable[[int, int], None]
 
@@ -128,3 +130,14 @@ def fit_private(
     )
     spent = (permit, permit.schedule, permit.epsilon, recipe.scaling, secure)
     return result, Spend(*spent, path, names, recipe.unit)
+
+
+def fit_open(stages: Sequence[Stage], records: Records) -> Any:
+    """Run stages without privacy, on exact sums: what it returns must never be reported beside an epsilon."""
+    path = Path(estimates=False)
+    values: dict[str, Any] = {}
+    for stage in stages:
+        arrays = stage.rows(records)
+        opened = partial(OpenGate, arrays)
+        values[stage.name] = stage.run(opened, values, path) if stage.own is None else stage.own(arrays)
+    return values[stages[-1].name]

@@ -14,6 +14,9 @@ The proof is in docs/proofs/index.md.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from dpsep.families.columns import Columns
 from dpsep.inference.gate_protocol import Summed
 from dpsep.inference.release_trace import Path
 from dpsep.privacy import scaling
@@ -43,12 +46,15 @@ class Stage(NamedTuple):
         The arrays that its gates read, of those of the table.
     releases
         How many it makes, where that does not follow from the schedule: then the schedule must have as many.
+    own
+        Without privacy: makes the value of the arrays themselves, where that is simpler than exact releases.
     """
 
     name: str
     run: Callable[[Opened, Values, Path], Any]
     rows: Callable[[Records], Records] = lambda arrays: arrays
     releases: int | None = None
+    own: Callable[[Records], Any] | None = None
 
 
 class Recipe(NamedTuple):
@@ -87,11 +93,46 @@ SCALING = "scaling"
 DECLARED, FOUND = "declared bounds", "private histograms, inside epsilon"
 
 
-def scaling_stage(columns: int, rows: Callable[[Records], Records]) -> Stage:
-    """Return the stage that finds bounds of columns; its value is a `dpsep.privacy.scaling.Scaling`."""
+def scaling_stage(
+    columns: int,
+    rows: Callable[[Records], Records],
+    own: Callable[[Records], Columns] | None = None,
+) -> Stage:
+    """Return the stage that finds bounds of columns; its value is their map."""
 
-    def run(opened: Opened, values: Values, path: Path) -> scaling.Scaling:
+    def run(opened: Opened, values: Values, path: Path) -> Columns:
         del values, path
         return scaling.estimate(columns, opened)
 
-    return Stage(SCALING, run, rows, scaling.RELEASES)
+    return Stage(SCALING, run, rows, scaling.RELEASES, own)
+
+
+def plain(public: Any) -> Any:
+    """Return public values in JSON's types: arrays as lists, objects of other types as their `repr`.
+
+    Examples
+    --------
+    >>> plain({"clip": None, "parts": (1, 1j)})
+    {'clip': None, 'parts': [1, '1j']}
+    """
+    if isinstance(public, dict):
+        return {name: plain(part) for name, part in public.items()}
+    if isinstance(public, Columns):  # in the order in which settings of runs under way were hashed
+        public = (public.centre, public.scale, public.low, public.high)
+    if isinstance(public, tuple | list):
+        return [plain(part) for part in public]
+    if isinstance(public, np.ndarray):
+        return public.tolist()
+    return public if public is None or isinstance(public, str | int | float) else repr(public)
+
+
+def public_of(task: Any, **more: Any) -> dict[str, Any]:
+    """Settings of a task: its two scalings, its other parts as their `repr`, and what is given besides."""
+    scalings = (task.feature_scaling, task.outcome_scaling)
+    rest = task._replace(feature_scaling=None, outcome_scaling=None)
+    return plain({"scalings": scalings, "task": [repr(part) for part in rest], **more})
+
+
+def source_of(stages: Sequence[Stage]) -> str:
+    """Where the columns' scaling comes from, in words."""
+    return FOUND if stages[0].name == SCALING else DECLARED

@@ -186,7 +186,8 @@ def test_a_private_start_is_a_function_of_the_released_moments(
 
 def test_the_ridge_knows_the_noise_that_the_gate_adds() -> None:
     wanted = task()
-    schedule = network_run.design_schedule(wanted, 1.0, 1e-4, "zero-out", FullBatch())
+    terms = {"epsilon": 1.0, "delta": 1e-4, "relation": "zero-out", "sampling": FullBatch()}
+    schedule = network_run.recipe_of(wanted, **terms).schedule
     part = schedule.parts[-2]
     assert part.steps == moment_plan(wanted)[1]
     (_, second) = moment_blocks(wanted)

@@ -323,17 +323,17 @@ def test_classifiers_say_what_they_need_before_anything_is_charged(tmp_path: Pat
 def test_the_plan_of_a_fit_sees_public_numbers_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything but the records is decided before they are asked for."""
     order: list[str] = []
-    design, through = network_run.design_schedule, network_run.fit_through
+    design, through = network_run.network_schedule, network_run.fit_through
 
-    def designed(*arguments: Any) -> Any:
+    def designed(*arguments: Any, **more: Any) -> Any:
         order.append("schedule")
-        return design(*arguments)
+        return design(*arguments, **more)
 
     def fitted(*arguments: Any) -> Any:
         order.append("fit")
         return through(*arguments)
 
-    monkeypatch.setattr(network_run, "design_schedule", designed)
+    monkeypatch.setattr(network_run, "network_schedule", designed)
     monkeypatch.setattr(network_run, "fit_through", fitted)
     watched = Watched(X, lambda: order.append("read"))
     regressor(steps=1, **BOUNDS).fit(watched, Y)

@@ -192,7 +192,7 @@ def test_the_servers_own_ledger_is_charged_too_and_a_failure_is_noted(tmp_path: 
 
 @pytest.mark.parametrize(("rows", "features"), [(200, 9), (200, 30), (100_000, 14), (100_000, 100)])
 def test_a_round_takes_at_most_twice_the_bytes_of_the_natural_parameters(rows: int, features: int) -> None:
-    from dpsep.estimators.columns import several, single
+    from dpsep.estimators.columns import single
     from dpsep.estimators.input_checks import Structure
     from dpsep.estimators.run import blocks_of, contribution_of, design_schedule, settings_of
     from dpsep.federated.packing import packed_size
@@ -205,7 +205,7 @@ def test_a_round_takes_at_most_twice_the_bytes_of_the_natural_parameters(rows: i
     _, chosen = design_schedule(task, 1.0, 1e-4, "zero-out", FullBatch())
     assert task.feature_scaling is not None
     assert task.outcome_scaling is not None
-    settings = settings_of(task, several(task.feature_scaling), single(task.outcome_scaling), 0)
+    settings = settings_of(task, task.feature_scaling, single(task.outcome_scaling), 0)
     public, factor = sep_newton.publish(settings, sep_newton.init(settings), rows)
     # A cavity as it is after the first release: no zeros below the diagonal.
     dense = np.linalg.inv(np.linalg.cholesky(np.diag(settings.start) + np.full(factor.shape, 0.1)))

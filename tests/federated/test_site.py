@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dpsep import Ledger
-from dpsep.estimators.columns import several, single
+from dpsep.estimators.columns import single
 from dpsep.estimators.run import blocks_of, contribution_of, design_schedule, settings_of
 from dpsep.federated import Site, wire
 from dpsep.federated.codec import encode
@@ -54,7 +54,7 @@ class Asker:
         self.work = Work(0, (0, 1), blocks, contribution_of(task))
         assert task.feature_scaling is not None
         assert task.outcome_scaling is not None
-        columns = several(task.feature_scaling), single(task.outcome_scaling)
+        columns = task.feature_scaling, single(task.outcome_scaling)
         settings = settings_of(task, *columns, 0)
         self.public = sep_newton.publish(settings, sep_newton.init(settings), CUTS[-1])[0]
 

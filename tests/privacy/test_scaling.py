@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dpsep.families.columns import Columns
 from dpsep.privacy import scaling
 from dpsep.privacy.gate import Gate, NotCharged, Permit, Reader
 from dpsep.privacy.grid import Block
@@ -57,7 +58,7 @@ def test_cells_outside_the_range_are_counted_in_the_outer_bins() -> None:
     assert counts.tolist() == [3, 0, 1, 3]
 
 
-def found_in(X: np.ndarray, part: Mechanism, permit: Permit, seed: int) -> scaling.Scaling:
+def found_in(X: np.ndarray, part: Mechanism, permit: Permit, seed: int) -> Columns:
     """Bounds of a table's columns by a mechanism's releases."""
     stream = SeededStream(seed)
     columns = 1 if X.ndim == 1 else X.shape[1]

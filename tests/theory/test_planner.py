@@ -15,7 +15,7 @@ import dpsep_lab
 from dpsep import plan
 from dpsep.estimators.input_checks import Structure, no_scaling
 from dpsep.estimators.network_releases import moment_plan, sampling_of
-from dpsep.estimators.network_run import design_schedule
+from dpsep.estimators.network_run import recipe_of
 from dpsep.estimators.network_task import Task
 from dpsep.estimators.run import design_schedule as weights_design
 from dpsep.privacy.mechanism import Relation
@@ -221,7 +221,8 @@ def test_a_classifiers_schedule_is_the_planned_one() -> None:
     task = network_task({"records": ROWS, "features": COLUMNS, "hidden": (2,)})._replace(
         outcome="classification"
     )
-    schedule = design_schedule(task, 4.0, 1e-4, "zero-out", sampling_of(task, None, "zero-out"))
+    sampling = sampling_of(task, None, "zero-out")
+    schedule = recipe_of(task, epsilon=4.0, delta=1e-4, relation="zero-out", sampling=sampling).schedule
     planned = plan("network-classifier", ROWS, COLUMNS, epsilon=4.0, delta=1e-4, hidden=(2,), curve=False)
     assert planned.settings is not None
     assert planned.settings.sigma == pytest.approx(schedule.parts[-1].sigma, rel=1e-12)
@@ -279,6 +280,7 @@ def settings_now(
     task = network_task(frozen)._replace(steps=steps, direct=direct)
     sampling = sampling_of(task, None, relation)
     chosen = sep_plan(task)
+    recipe = recipe_of(task, epsilon=1.0, delta=1e-5, relation=relation, sampling=sampling)
     return {
         "records": task.records,
         "features": task.features,
@@ -294,7 +296,7 @@ def settings_now(
         "start": chosen.start,
         "noise_share": noise_share(task.records),
         "moment_releases": moment_plan(task)[1],
-        "sigmas": [part.sigma for part in design_schedule(task, 1.0, 1e-5, relation, sampling).parts],
+        "sigmas": [part.sigma for part in recipe.schedule.parts],
     }
 
 

@@ -32,12 +32,12 @@ from dpsep.estimators.posterior import Posterior, to_original
 from dpsep.estimators.predictive import LinearDraws
 from dpsep.estimators.private import statement_of
 from dpsep.estimators.rows import log_predictive
-from dpsep.estimators.run import Result, Task, fit_open, recipe_of
+from dpsep.estimators.run import Result, Task, open_plan, recipe_of, stages_of
 from dpsep.estimators.statement import PrivacyStatement
-from dpsep.fit import Spend
+from dpsep.families.columns import Columns
+from dpsep.fit import Spend, fit_open
 from dpsep.privacy.gate import Records
 from dpsep.privacy.mechanism import Relation
-from dpsep.privacy.scaling import Scaling
 from dpsep.theory.glm_defaults import Defaults
 
 Array = NDArray[np.float64]
@@ -199,7 +199,7 @@ class LinearWeights(LinearDraws):
         """Return the likelihood; with `narrow`, predictors vary by less than one."""
         return likelihood_of(self.likelihood, self.get_params(deep=False), narrow=narrow)
 
-    def _outcome_scaling(self) -> Scaling | None:
+    def _outcome_scaling(self) -> Columns | None:
         return self.target.scaling(self)
 
     def _target(self, y: Any) -> Array:
@@ -285,7 +285,7 @@ class LinearWeights(LinearDraws):
             return other_methods.fit(
                 task, records, method=self.method, natural=self._natural(), seed=self.random_state
             )
-        return fit_open(task, records, max_iter=self.steps or 200, tolerance=1e-9)
+        return fit_open(stages_of(task, open_plan(task)), records)
 
     def _natural(self) -> float | None:
         """The paper's gamma where its own update is asked for."""

@@ -31,17 +31,17 @@ from dpsep.estimators.input_checks import (
     structure_of_table,
 )
 from dpsep.estimators.large import records_of, side_by_side, whole_records
-from dpsep.estimators.multi_predictor_run import MOST_WEIGHTS, LinkedResult, LinkedTask, fit_open, recipe_of
+from dpsep.estimators.multi_predictor_run import MOST_WEIGHTS, LinkedResult, LinkedTask, fit_by, recipe_of
 from dpsep.estimators.posterior import Posterior
 from dpsep.estimators.private import mark_score, statement_of
 from dpsep.estimators.statement import PrivacyStatement
+from dpsep.families.columns import Columns
 from dpsep.inference.release_trace import Table
 from dpsep.models.custom import CustomModel, Linear, Place, Record, arrange, check_pure, weight_names
 from dpsep.privacy.gate import Records
 from dpsep.privacy.isolation import compiler
 from dpsep.privacy.leaks import untested_compiler, warn_leak
 from dpsep.privacy.mechanism import Relation
-from dpsep.privacy.scaling import Scaling
 from dpsep.registry import Words, register
 
 Array = NDArray[np.float64]
@@ -202,7 +202,7 @@ class BayesianModel(CustomPredictions):
             check_cells(X)
             records = self._open_records(X, y)
             check_finite(*records)
-            result = fit_open(task, records, self.method, self.random_state)
+            result = fit_by(self.method, task, records, self.random_state)
             self.privacy_ = spend = None
         self._keep(result, model)
         self._keep_path(spend, self.posterior_.names)
@@ -259,7 +259,7 @@ class BayesianModel(CustomPredictions):
             table=lambda features, _: Table(to_table(layout, features), np.zeros(len(mean))),
         )
 
-    def _feature_scaling(self, layout: tuple[Place, ...], columns: int) -> Scaling | None:
+    def _feature_scaling(self, layout: tuple[Place, ...], columns: int) -> Columns | None:
         """Scaling by declared bounds; None where it is to be found."""
         if self.bounds is not None:
             return declared_scaling(self.bounds, columns, "the features")

@@ -20,10 +20,10 @@ from dpsep.estimators.input_checks import Structure, declared_classes, declared_
 from dpsep.estimators.large import by_pieces
 from dpsep.estimators.targets import Binary, Count, Real, TargetTags
 from dpsep.families import Gamma
+from dpsep.families.columns import Columns
 from dpsep.models import LearnedNoise, LogisticLikelihood, PoissonLikelihood, ProbitLikelihood
 from dpsep.models.concentrated_noise import ConcentratedNoise
 from dpsep.models.linear import GaussianLikelihood
-from dpsep.privacy.scaling import Scaling
 from dpsep.registry import Words, register
 from dpsep.theory.glm_defaults import COUNT_REACH, PROBIT_SPARE, Defaults
 
@@ -158,7 +158,7 @@ class LinearRegression(GLMRegressor):
             size = float((columns if self.fit_intercept else through_zero(columns)).scale)
         return GaussianLikelihood(float(self.noise_precision) * size**2)
 
-    def _outcome_scaling(self) -> Scaling | None:
+    def _outcome_scaling(self) -> Columns | None:
         if self.target_bounds is None and self.noise_precision is not None:
             return no_scaling(1)
         return super()._outcome_scaling()

@@ -23,9 +23,10 @@ from dpsep.data.large import LargeColumn, LargeColumns
 from dpsep.data.table import quiet
 from dpsep.estimators.large import pieces
 from dpsep.estimators.pipeline_leaks import label_coder
+from dpsep.families.columns import Columns
 from dpsep.privacy import hosts
 from dpsep.privacy.leaks import undeclared_classes, warn_leak
-from dpsep.privacy.scaling import Scaling, within
+from dpsep.privacy.scaling import within
 
 Array = NDArray[np.float64]
 
@@ -198,7 +199,7 @@ def _own_container(X: Any) -> str | None:
     return None if declared else type(X).__name__
 
 
-def declared_scaling(bounds: Any, columns: int, what: str) -> Scaling:
+def declared_scaling(bounds: Any, columns: int, what: str) -> Columns:
     """Scaling that follows from declared bounds.
 
     Parameters
@@ -220,10 +221,10 @@ def declared_scaling(bounds: Any, columns: int, what: str) -> Scaling:
     return within(low, high)
 
 
-def no_scaling(columns: int) -> Scaling:
+def no_scaling(columns: int) -> Columns:
     """Leave columns as they are."""
     zeros = np.zeros(columns)
-    return Scaling(zeros, zeros + 1.0, zeros - np.inf, zeros + np.inf)
+    return Columns(zeros - np.inf, zeros + np.inf, zeros, zeros + 1.0)
 
 
 def declared_classes(classes: Any, y: Any, *, private: bool, strict: bool) -> NDArray[Any]:

@@ -33,13 +33,12 @@ from dpsep.estimators.private import statement_of
 from dpsep.estimators.run import Task
 from dpsep.estimators.statement import PrivacyStatement
 from dpsep.estimators.targets import Target
-from dpsep.fit import Spend
+from dpsep.fit import Spend, fit_open
 from dpsep.models.concentrated_noise import ConcentratedNoise
 from dpsep.models.glm import Columns
 from dpsep.models.mixed import Effects
 from dpsep.privacy.gate import Records
 from dpsep.privacy.mechanism import Relation
-from dpsep.privacy.scaling import Scaling
 from dpsep.registry import named
 
 Array = NDArray[np.float64]
@@ -207,7 +206,7 @@ class MixedEstimator(MixedStructure):
     def _chance(self, u: Array) -> Array:
         return self._regression()._chance(self, u)
 
-    def _outcome_scaling(self) -> Scaling | None:
+    def _outcome_scaling(self) -> Columns | None:
         return self.target.scaling(self)
 
     def _target(self, y: Any) -> Array:
@@ -228,7 +227,7 @@ class MixedEstimator(MixedStructure):
 
     # The two kinds of fit.
 
-    def _scaling(self, shape: Structure) -> Scaling | None:
+    def _scaling(self, shape: Structure) -> Columns | None:
         if self.bounds is None:
             return None
         return declared_scaling(self.bounds, shape.features, "the features")
@@ -262,7 +261,7 @@ class MixedEstimator(MixedStructure):
         if self.private:
             result, spend = self._private_fit(partial(mixed_records.recipe_of, grouped), records, on_step)
         else:
-            result, spend = mixed_records.fit_open(grouped, records()), None
+            result, spend = fit_open(mixed_records.open_stages(grouped), records()), None
         spread = result.spread
         components = Components(
             spread.mean, spread.covariance, np.zeros_like(spread.covariance), np.eye(effects.random)
@@ -290,7 +289,7 @@ class MixedEstimator(MixedStructure):
         if self.private:
             result, spend = self._private_fit(partial(multi_predictor_run.recipe_of, task), records, on_step)
         else:
-            result, spend = multi_predictor_run.fit_open(task, records(), "sep", None), None
+            result, spend = multi_predictor_run.fit_by("sep", task, records()), None
         moments, components = split(result, effects)
         noise = None
         if effects.noise:

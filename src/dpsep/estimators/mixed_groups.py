@@ -22,7 +22,6 @@ from dpsep.models.base import Likelihood
 from dpsep.models.glm import Columns
 from dpsep.models.mixed import Effects, GroupModel
 from dpsep.privacy.gate import Records
-from dpsep.privacy.scaling import Scaling
 
 Array = NDArray[np.float64]
 
@@ -89,8 +88,8 @@ def group_task(
     *,
     groups: int,
     rows: int,
-    features: Scaling | None,
-    outcome: Scaling | None,
+    features: Columns | None,
+    outcome: Columns | None,
     prior_scale: float,
     clip: float | None,
     steps: int | None,

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsep.estimators.columns import map_columns, own_scaling, several, single, through_zero
+from dpsep.estimators.columns import map_columns
 from dpsep.estimators.posterior import table_map
 from dpsep.estimators.run import Task, blocks_of, contribution_of, design_schedule, open_plan
 from dpsep.families import Gamma
@@ -27,12 +27,10 @@ from dpsep.inference.release_trace import Moments, Path, Table
 from dpsep.inference.variances import Known, Prior, Spread
 from dpsep.models.glm import Columns
 from dpsep.models.mixed import Effects, GroupedContribution
-from dpsep.privacy.gate import Records
 from dpsep.privacy.mechanism import Relation
-from dpsep.privacy.open_gate import OpenGate
 from dpsep.privacy.sampling import Sampling
-from dpsep.recipe import Opened, Recipe, Stage, Values
-from dpsep.theory.glm_defaults import warn_if_weak
+from dpsep.recipe import Opened, Recipe, Stage, Values, public_of, source_of
+from dpsep.theory.glm_defaults import Plan, warn_if_weak
 
 Array = NDArray[np.float64]
 
@@ -91,40 +89,32 @@ def recipe_of(
     """Return the private fit of a task: bounds where none are declared, then all effects."""
     task = grouped.task
     schedule, chosen = design_schedule(task, epsilon, delta, relation, sampling)
-    blocks, contribution = blocks_of(task, chosen), _contribution(grouped)
     warn_if_weak(chosen, schedule.parts[-1], task.dimension)
-    scaling, maps, source = map_columns(task.feature_scaling, task.outcome_scaling, grouped.effects.features)
+    stages = _stages_of(grouped, chosen)
+    public = public_of(task, effects=repr(grouped.effects), groups=grouped.coding)
+    shapes = ((task.records, grouped.effects.features), (task.records,), (task.records,))
+    return Recipe(schedule, delta, stages, shapes, public, source_of(stages))
+
+
+def open_stages(grouped: GroupedTask) -> tuple[Stage, ...]:
+    """Return the fit of a task without privacy: SEP, or clipped SEP where a clip is given."""
+    return _stages_of(grouped, open_plan(grouped.task))
+
+
+def _stages_of(grouped: GroupedTask, chosen: Plan) -> tuple[Stage, ...]:
+    task = grouped.task
+    blocks, contribution = blocks_of(task, chosen), _contribution(grouped)
+    scalings, effects = (task.feature_scaling, task.outcome_scaling), grouped.effects
+    scaling, maps = map_columns(*scalings, effects.features, keep_zero=not effects.intercept)
 
     def run(opened: Opened, values: Values, path: Path) -> GroupedResult:
         features, outcome = maps(values)
-        if not grouped.effects.intercept:
-            features, outcome = through_zero(features), through_zero(outcome)
-        table = table_map(features, outcome, intercept=grouped.effects.intercept)
+        table = table_map(features, outcome, intercept=effects.intercept)
         watch = partial(path.estimate, _of_effects(table, grouped))
         gate = opened(blocks, contribution)
         return _run(gate, grouped, features, outcome, chosen.steps, chosen.warmup, watch)
 
-    scalings = (task.feature_scaling, task.outcome_scaling)
-    public = {
-        "scalings": [None if one is None else [part.tolist() for part in one] for one in scalings],
-        "task": [repr(part) for part in task._replace(feature_scaling=None, outcome_scaling=None)],
-        "effects": repr(grouped.effects),
-        "groups": grouped.coding,
-    }
-    shapes = ((task.records, grouped.effects.features), (task.records,), (task.records,))
-    return Recipe(schedule, delta, (*scaling, Stage("fit", run)), shapes, public, source)
-
-
-def fit_open(grouped: GroupedTask, records: Records) -> GroupedResult:
-    """Fit without privacy: SEP, or clipped SEP where a clip is given."""
-    task = grouped.task
-    features = task.feature_scaling or own_scaling(records[0])
-    outcome = task.outcome_scaling or own_scaling(records[1][:, None])
-    maps = several(features), single(outcome)
-    if not grouped.effects.intercept:
-        maps = through_zero(maps[0]), through_zero(maps[1])
-    gate = OpenGate(records, blocks_of(task, open_plan(task)), _contribution(grouped))
-    return _run(gate, grouped, *maps, task.steps or 200, 0)
+    return (*scaling, Stage("fit", run))
 
 
 def _contribution(grouped: GroupedTask) -> GroupedContribution:
@@ -144,7 +134,7 @@ def _run(
     outcome: Columns,
     steps: int,
     warmup: int,
-    watch: Callable[[Callable[[], Moments]], None] | None = None,
+    watch: Callable[[Callable[[], Moments]], None],
 ) -> GroupedResult:
     noisy = any(value > 0 for value in gate.deviations.values())
     prior = _prior(grouped)
@@ -153,7 +143,7 @@ def _run(
     state = sep_newton.init(settings)
     for number in range(steps):
         state, info = sep_newton.step(gate, settings, state)
-        if watch is not None and number < steps - 1:
+        if number < steps - 1:
             watch(partial(_moments, settings, state, gate.records, prior, spread))
         if noisy and number >= warmup:
             continue  # means of further releases are averaged: they must be under one prior
@@ -167,8 +157,7 @@ def _run(
     known = _known(settings, state, gate.records)
     spread = variances.learn(known, prior, spread.mean)
     moments = variances.effects(known, prior, spread)
-    if watch is not None:
-        watch(lambda: Moments(*moments))
+    watch(lambda: Moments(*moments))
     noise = None
     if grouped.task.learned_noise:
         ratio = _noise_ratio(settings, state, gate.records)

@@ -14,7 +14,6 @@ from dpsep.families import GaussianSet
 from dpsep.inference import adf, ep
 from dpsep.models.glm import Columns
 from dpsep.models.mixture import KnownMixture
-from dpsep.privacy.scaling import Scaling
 
 Array = NDArray[np.float64]
 TOLERANCE = 1e-9
@@ -44,8 +43,8 @@ def fit_adf(task: Task, x: Array) -> Result:
     """Filter the records once, in their order, from priors that tell the components apart."""
     scaling = task.scaling
     if scaling is None:
-        scaling = Scaling(x.mean(axis=0), np.maximum(x.std(axis=0), 1e-12), *np.full((2, x.shape[1]), np.inf))
-        scaling = scaling._replace(low=-scaling.high)
+        far = np.full(x.shape[1], np.inf)
+        scaling = Columns(-far, far, x.mean(axis=0), np.maximum(x.std(axis=0), 1e-12))
     columns = settings_of(task, scaling).columns
     with jax.enable_x64(True):
         model, prior, records, unit = _setting(task, x, columns)
@@ -56,11 +55,8 @@ def _setting(task: Task, x: Array, columns: Columns) -> tuple[KnownMixture, Gaus
     """Model, prior and records with unit noise, and the unit, in scaled units, that they are counted in."""
     assert task.noise is not None
     assert task.weights is not None
-    scaling = Scaling(
-        *(np.asarray(part) for part in (columns.centre, columns.scale, columns.low, columns.high))
-    )
-    settings = settings_of(task, scaling)
-    unit = task.noise / scaling.scale
+    settings = settings_of(task, columns)
+    unit = task.noise / columns.scale
     precision = np.diag(settings.prior_precision * unit**2)
     eta = settings.prior_mean / unit * np.diagonal(precision)
     prior = GaussianSet(jnp.asarray(eta), jnp.broadcast_to(precision, (task.components, *precision.shape)))

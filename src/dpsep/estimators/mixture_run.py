@@ -34,11 +34,10 @@ from dpsep.models.mixture_factors import (
 from dpsep.models.sketch import Sketch, draw_frequencies
 from dpsep.privacy.gate import Records
 from dpsep.privacy.grid import Block
-from dpsep.privacy.mechanism import Relation, Schedule
+from dpsep.privacy.mechanism import Relation
 from dpsep.privacy.open_gate import OpenGate
 from dpsep.privacy.sampling import Sampling
-from dpsep.privacy.scaling import Scaling
-from dpsep.recipe import FOUND, SCALING, Opened, Recipe, Stage, Values, scaling_stage
+from dpsep.recipe import FOUND, SCALING, Opened, Recipe, Stage, Values, plain, scaling_stage
 from dpsep.theory.mixtures import MARGINS, STEPS, mean_margin, mixture_blocks, mixture_schedule
 
 Array = NDArray[np.float64]
@@ -84,7 +83,7 @@ class Task(NamedTuple):
     noise: Array | None
     weights: Array | None
     concentration: float
-    scaling: Scaling | None
+    scaling: Columns | None
     prior_mean: Array | None
     clip: float | None
     steps: int | None
@@ -106,7 +105,7 @@ class Result(NamedTuple):
     moved: float
 
 
-def around(low: Array, high: Array) -> Scaling:
+def around(low: Array, high: Array) -> Columns:
     """Scale what lies within bounds to [-1, 1] about the middle.
 
     Examples
@@ -115,21 +114,14 @@ def around(low: Array, high: Array) -> Scaling:
     array([2.])
     """
     reach = high / 2 - low / 2
-    return Scaling(low / 2 + high / 2, np.where(reach > 0, reach, 1.0), low, high)
-
-
-def design_schedule(
-    task: Task, epsilon: float, delta: float, relation: Relation, sampling: Sampling
-) -> Schedule:
-    """Calibrate the releases: scaling where bounds are missing, the sketch, the fit."""
-    return mixture_schedule(
-        task.records, epsilon, delta, relation, sampling, scaled=task.scaling is None, steps=task.steps
-    )
+    return Columns(low, high, low / 2 + high / 2, np.where(reach > 0, reach, 1.0))
 
 
 def recipe_of(task: Task, *, epsilon: float, delta: float, relation: Relation, sampling: Sampling) -> Recipe:
     """Return the private fit of a task: bounds where none are declared, the sketch, the components."""
-    schedule = design_schedule(task, epsilon, delta, relation, sampling)
+    schedule = mixture_schedule(
+        task.records, epsilon, delta, relation, sampling, scaled=task.scaling is None, steps=task.steps
+    )
     blocks = blocks_of(
         task,
         mean_margin(task.records, task.features, task.components, epsilon, delta, relation),
@@ -174,13 +166,14 @@ def recipe_of(task: Task, *, epsilon: float, delta: float, relation: Relation, s
         delta,
         (*scaling, Stage("sketch", sketched), Stage("fit", run)),
         ((task.records, task.features),),
-        _public(task),
+        plain(task),
         f"{source}; the start comes from one noisy sketch, inside epsilon",
     )
 
 
 def fit_open(task: Task, records: Records, *, max_iter: int, tolerance: float) -> Result:
     """Fit without privacy; clipped where a clip is given."""
+    # Not the stages of a private fit: exact sums let several starts be tried and the likeliest go on.
     scaling = task.scaling
     if scaling is None:
         scaling = _own_scaling(records[0])
@@ -213,14 +206,13 @@ def blocks_of(task: Task, margin: float, clip: float) -> list[Block]:
     )
 
 
-def settings_of(task: Task, scaling: Scaling) -> mixture_update.Settings:
+def settings_of(task: Task, scaling: Columns) -> mixture_update.Settings:
     """Public constants of the update, in scaled units: the prior of every mean has deviation one."""
-    columns = Columns(scaling.low, scaling.high, scaling.centre, scaling.scale)  # pyright: ignore
     prior = np.zeros((task.components, task.features))
     if task.prior_mean is not None:
         prior = (task.prior_mean - scaling.centre) / scaling.scale
     return mixture_update.Settings(
-        columns=columns,
+        columns=scaling,
         prior_mean=prior,
         prior_precision=1.0,
         weights=task.weights,
@@ -311,14 +303,14 @@ def _places(order: Any, dimension: int, size: int, *, learned: bool) -> NDArray[
     return np.concatenate([part.ravel() for part in places])
 
 
-def _own_scaling(values: Any) -> Scaling:
+def _own_scaling(values: Any) -> Columns:
     """Range of the data itself; for fits that are not private."""
     ranges = [(piece.min(axis=0), piece.max(axis=0)) for piece in pieces(values)]
     low = np.min([one[0] for one in ranges], axis=0)
     high = np.max([one[1] for one in ranges], axis=0)
     found = around(low, high)
     unbounded = np.full_like(found.centre, np.inf)
-    return Scaling(found.centre, found.scale, -unbounded, unbounded)
+    return found._replace(low=-unbounded, high=unbounded)
 
 
 def _result(settings: mixture_update.Settings, state: mixture_update.State) -> Result:
@@ -336,14 +328,3 @@ def _result(settings: mixture_update.Settings, state: mixture_update.State) -> R
         state.step,
         state.moved,
     )
-
-
-def _public(task: Task) -> list[Any]:
-    """Public settings, which a resumed run must have, too."""
-
-    def plain(part: Any) -> Any:
-        if isinstance(part, Scaling):
-            return [plain(array) for array in part]
-        return part.tolist() if isinstance(part, np.ndarray) else part
-
-    return [plain(part) for part in task]

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from dpsep.estimators.input_checks import Structure, declared_scaling
 from dpsep.estimators.mixture_run import CONTRIBUTIONS, Method, Task, around
+from dpsep.families.columns import Columns
 from dpsep.models.mixture_factors import Variances
-from dpsep.privacy.scaling import Scaling
 
 Array = NDArray[np.float64]
 PRIVATE_METHODS = tuple(CONTRIBUTIONS)
@@ -107,7 +107,7 @@ def _known_weights(estimator: Any) -> Array | None:
     return weights / weights.sum()
 
 
-def _scaling(estimator: Any, features: int) -> tuple[Scaling | None, Array | None]:
+def _scaling(estimator: Any, features: int) -> tuple[Columns | None, Array | None]:
     """Scaling that bounds or the prior declare, and prior means where components have their own."""
     prior = np.asarray(estimator.mean_prior, np.float64)
     own = prior if prior.ndim == 2 else None
@@ -126,7 +126,7 @@ def _scaling(estimator: Any, features: int) -> tuple[Scaling | None, Array | Non
             raise ValueError("mean_scale must be positive.")
         centre = (own / len(own)).sum(axis=0) if own is not None else _columns(prior, features, "mean_prior")
         unbounded = np.full(features, np.inf)
-        return Scaling(centre, scale, -unbounded, unbounded), own
+        return Columns(-unbounded, unbounded, centre, scale), own
     if own is None and prior.any():
         raise ValueError("mean_prior needs mean_scale beside it; with bounds the prior follows from them.")
     if estimator.bounds is None:
@@ -135,7 +135,7 @@ def _scaling(estimator: Any, features: int) -> tuple[Scaling | None, Array | Non
     return around(declared.low, declared.high), own
 
 
-def _check_scale(scaling: Scaling, prior: Array | None) -> None:
+def _check_scale(scaling: Columns, prior: Array | None) -> None:
     """Refuse numbers that doubles cannot square, and means that lie nowhere near their scale."""
     scale, centre = scaling.scale, scaling.centre
     if not ((scale >= 1e-100) & (scale <= 1e100)).all():

@@ -1,8 +1,8 @@
 r"""A fit of a model of several numbers a unit: your own model, or a mixed model with groups as units.
 
 Private: `recipe_of` calibrates the noise from public numbers and says what `dpsep.fit` runs: scale the
-columns, then `dpsep.inference.multi_predictor` through the gate. Not private: the same behind an open gate,
-or EP, ADF, NUTS.
+columns, then `dpsep.inference.multi_predictor` through the gate. Not private: the same stages behind an open
+gate, or EP, ADF, NUTS.
 
 **Privacy.** A recipe is public; records go to gates and nowhere else. A row of the
 gate's arrays is one unit, so its sensitivity is that of whole units: where they are groups, all rows of a
@@ -18,9 +18,10 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsep.estimators.columns import map_columns, own_scaling, several, single, through_zero
-from dpsep.estimators.run import design_schedule
+from dpsep.estimators.columns import Maps, map_columns, own_columns
+from dpsep.estimators.run import design_schedule, open_plan
 from dpsep.families import Gaussian
+from dpsep.fit import fit_open
 from dpsep.inference import adf, ep, multi_predictor, nuts, sep_newton
 from dpsep.inference.release_trace import Path, Table, watch_stable
 from dpsep.models.frozen import FrozenContribution, freeze
@@ -29,16 +30,16 @@ from dpsep.models.multi_predictor import LinkedModel, Units, log_joint
 from dpsep.privacy.gate import Records
 from dpsep.privacy.grid import Block
 from dpsep.privacy.mechanism import Relation
-from dpsep.privacy.open_gate import OpenGate
 from dpsep.privacy.sampling import Sampling
-from dpsep.privacy.scaling import Scaling
-from dpsep.recipe import Opened, Recipe, Stage, Values
-from dpsep.theory.glm_defaults import Plan, warn_if_weak, weights_plan
+from dpsep.recipe import Opened, Recipe, Stage, Values, plain, source_of
+from dpsep.theory.glm_defaults import Plan, warn_if_weak
 
 Array = NDArray[np.float64]
 
 MOST_WEIGHTS = 300
 """Most weights: their precision is released whole."""
+REST = 1e-8
+"""Without privacy: the mean rests where a step is shorter, in posterior standard deviations."""
 
 
 class LinkedTask(NamedTuple):
@@ -86,8 +87,8 @@ class LinkedTask(NamedTuple):
     prior_mean: Array
     prior_sd: Array
     information: Array
-    feature_scaling: Scaling | None
-    outcome_scaling: Scaling | None
+    feature_scaling: Columns | None
+    outcome_scaling: Columns | None
     clip: float | None
     steps: int | None
     coding: str
@@ -132,44 +133,38 @@ def recipe_of(
     """Return the private fit of a task: bounds where none are declared, then the weights."""
     contribution = _frozen(task)
     schedule, chosen = design_schedule(task, epsilon, delta, relation, sampling)
-    blocks = _blocks(task, chosen)
     warn_if_weak(chosen, schedule.parts[-1], task.dimension, task.unit)
-    scaling, maps, source = map_columns(
-        task.feature_scaling, task.outcome_scaling, task.shapes[0][-1], task.scaling_records
-    )
+    stages = _stages_of(task, chosen, contribution)
+    shapes = [(task.records, *shape) for shape in task.shapes]
+    public = _public(task, contribution.digest)
+    return Recipe(schedule, delta, stages, shapes, public, source_of(stages), task.unit)
+
+
+def _stages_of(task: LinkedTask, chosen: Plan, contribution: FrozenContribution) -> tuple[Stage, ...]:
+    blocks = _blocks(task, chosen)
+    scaling, maps = _maps_of(task)
 
     def run(opened: Opened, values: Values, path: Path) -> LinkedResult:
         features, outcome = maps(values)
-        if task.keep_zero:
-            features, outcome = through_zero(features), through_zero(outcome)
         settings = _settings(task, features, outcome, chosen.warmup)
         watch = None
         if task.table is not None:
             watch = watch_stable(path, settings, task.table(features, outcome))
         gate = opened(blocks, contribution)
-        return _result(settings, multi_predictor.run(gate, settings, chosen.steps, watch=watch))
+        return _result(settings, multi_predictor.run(gate, settings, chosen.steps, REST, watch))
 
-    return Recipe(
-        schedule,
-        delta,
-        (*scaling, Stage("fit", run)),
-        [(task.records, *shape) for shape in task.shapes],
-        _public(task, contribution.digest),
-        source,
-        task.unit,
-    )
+    return (*scaling, Stage("fit", run))
 
 
-def fit_open(task: LinkedTask, records: Records, method: str, seed: int | None) -> LinkedResult:
+def fit_by(method: str, task: LinkedTask, records: Records, seed: int | None = None) -> LinkedResult:
     """Fit without privacy by SEP (clipped where a clip is given), EP, ADF or NUTS."""
-    features, outcome = columns_of(task, records)
-    settings = _settings(task, features, outcome, 0)
     fixed = None
     if method in ("sep", "nuts"):
-        gate = OpenGate(records, _blocks(task, _open_plan(task)), _frozen(task))
-        fixed = _result(settings, multi_predictor.run(gate, settings, task.steps or 200, 1e-8))
+        fixed = fit_open(_stages_of(task, open_plan(task), _frozen(task)), records)
         if method == "sep":
             return fixed
+    features, outcome = own_columns(*_maps_of(task), records)
+    settings = _settings(task, features, outcome, 0)
     with jax.enable_x64(True):
         arrays = tuple(jnp.asarray(array) for array in records)
         maps = [Columns(*(jnp.asarray(part) for part in one)) for one in (features, outcome)]
@@ -186,14 +181,9 @@ def fit_open(task: LinkedTask, records: Records, method: str, seed: int | None) 
     return LinkedResult(mean, covariance, np.zeros_like(covariance), features, outcome, steps)
 
 
-def columns_of(task: LinkedTask, records: Records) -> tuple[Columns, Columns]:
-    """Maps of the columns for a fit without privacy: declared, or from the data itself."""
-    arrays = task.scaling_records(records)
-    features = task.feature_scaling or own_scaling(arrays[0])
-    outcome = task.outcome_scaling or own_scaling(arrays[1][:, None])
-    if task.keep_zero:
-        return through_zero(several(features)), through_zero(single(outcome))
-    return several(features), single(outcome)
+def _maps_of(task: LinkedTask) -> tuple[tuple[Stage, ...], Maps]:
+    scalings = (task.feature_scaling, task.outcome_scaling)
+    return map_columns(*scalings, task.shapes[0][-1], task.scaling_records, keep_zero=task.keep_zero)
 
 
 def _sampled(
@@ -256,14 +246,6 @@ def _blocks(task: LinkedTask, chosen: Plan) -> list[Block]:
     ]
 
 
-def _open_plan(task: LinkedTask) -> Plan:
-    """Clips of the default shape at the multiple asked for; infinite where none was."""
-    chosen = weights_plan(task.records, task.dimension, 1.0, 1e-5, clip=task.clip)
-    if task.clip is None:
-        return chosen._replace(mean_clip=math.inf, precision_clip=math.inf)
-    return chosen
-
-
 def _result(settings: sep_newton.Settings, state: sep_newton.State) -> LinkedResult:
     covariance = np.linalg.inv(np.asarray(sep_newton.posterior(settings, state).precision))
     covariance = (covariance + covariance.T) / 2
@@ -276,15 +258,15 @@ def _frozen(task: LinkedTask) -> FrozenContribution:
 
 
 def _public(task: LinkedTask, program: str) -> Any:
-    scalings = (task.feature_scaling, task.outcome_scaling)
-    return {
+    public = {
         "program": program,
         "coding": task.coding,
         "unit": task.unit,
         "records": task.records,
-        "prior": [task.prior_mean.tolist(), task.prior_sd.tolist()],
-        "information": task.information.tolist(),
+        "prior": (task.prior_mean, task.prior_sd),
+        "information": task.information,
         "clip": task.clip,
         "keep_zero": task.keep_zero,
-        "scalings": [None if one is None else [part.tolist() for part in one] for one in scalings],
+        "scalings": (task.feature_scaling, task.outcome_scaling),
     }
+    return plain(public)

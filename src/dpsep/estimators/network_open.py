@@ -11,12 +11,13 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsep.estimators.columns import own_scaling, several, single
+from dpsep.estimators.columns import own_scaling, single
 from dpsep.estimators.network_posterior import FittedNetwork
 from dpsep.estimators.network_releases import gradient_method, gradient_release, model_of
 from dpsep.estimators.network_run import Inputs, fit_gradients, fit_through, fitted
 from dpsep.estimators.network_task import Task
 from dpsep.families import DiagonalGaussian
+from dpsep.families.columns import Columns
 from dpsep.inference import descent, ep, moments, network_diagonal, pbp
 from dpsep.models.concentrated_noise import ConcentratedNoise
 from dpsep.models.network_factors import NetworkFactors
@@ -25,7 +26,6 @@ from dpsep.models.probit import ProbitLikelihood
 from dpsep.privacy.grid import Block
 from dpsep.privacy.open_batches import OpenBatches
 from dpsep.privacy.open_gate import OpenGate
-from dpsep.privacy.scaling import Scaling
 from dpsep.theory.networks import default_steps, gradient_clip, open_plan
 
 Array = NDArray[np.float64]
@@ -35,6 +35,7 @@ PASSES = 40
 
 def fit_open(task: Task, records: tuple[Array, Array], seed: int) -> FittedNetwork:
     """Fit without privacy; clipped where a clip is given."""
+    # Not the stages of a private fit: moments are the columns' own, and all methods but one read rows apart.
     inputs = own_inputs(task, records)
     if task.method == "adf":
         return _fit_adf(task, inputs, records, seed)
@@ -51,23 +52,22 @@ def own_inputs(task: Task, records: tuple[Array, Array]) -> Inputs:
     """Maps of the columns, declared or the data's own, and the features' moments."""
     x, y = records
     features = task.feature_scaling if task.feature_scaling is not None else own_scaling(x)
-    outcome = task.outcome_scaling if task.outcome_scaling is not None else own_scaling(y[:, None])
+    outcome = task.outcome_scaling if task.outcome_scaling is not None else own_scaling(y)
     if not task.standard:
         # Bounds scale to [-1, 1]; standardise what they leave.
         features = _standard(features, x)
         if task.outcome == "regression":
             outcome = _standard(outcome, y[:, None])
-    columns = several(features)
     scaled = (np.clip(x, features.low, features.high) - features.centre) / features.scale
     mean = scaled.mean(axis=0)
     values, vectors = np.linalg.eigh(np.cov(scaled.T, bias=True).reshape(task.features, task.features))
     half = vectors * np.sqrt(np.maximum(values, 1e-12))
     if not task.direct or task.outcome == "classification":
-        return Inputs(columns, single(outcome), mean, half)
+        return Inputs(features, single(outcome), mean, half)
     target = (np.clip(y, outcome.low[0], outcome.high[0]) - outcome.centre[0]) / outcome.scale[0]
     values, vectors = np.linalg.eigh(np.cov(np.column_stack([scaled, target]).T, bias=True))
     linear, left = moments.regression(vectors * np.sqrt(np.maximum(values, 0.0)), moments.LEAST_RIDGE)
-    return Inputs(columns, single(outcome), mean, half, linear, left)
+    return Inputs(features, single(outcome), mean, half, linear, left)
 
 
 def _fit_diagonal(task: Task, inputs: Inputs, records: tuple[Array, Array], seed: int) -> FittedNetwork:
@@ -152,7 +152,7 @@ def _scaled(inputs: Inputs, records: tuple[Array, Array]) -> tuple[Any, Any]:
     return inputs.features.apply(records[0]), inputs.outcome.apply(records[1])  # pyright: ignore
 
 
-def _standard(scaling: Scaling, values: Array) -> Scaling:
+def _standard(scaling: Columns, values: Array) -> Columns:
     clamped = np.clip(values, scaling.low, scaling.high)
     own = own_scaling(clamped)
-    return Scaling(own.centre, own.scale, scaling.low, scaling.high)
+    return own._replace(low=scaling.low, high=scaling.high)

@@ -34,9 +34,9 @@ from dpsep.inference.gate_protocol import Summed
 from dpsep.inference.release_trace import Path
 from dpsep.models.glm import Columns
 from dpsep.models.network_factors import flatten
-from dpsep.privacy.mechanism import Mechanism, Relation, Schedule
+from dpsep.privacy.mechanism import Mechanism, Relation
 from dpsep.privacy.sampling import Sampling
-from dpsep.recipe import Opened, Recipe, Stage, Values
+from dpsep.recipe import Opened, Recipe, Stage, Values, public_of, source_of
 from dpsep.theory.networks import FIRST_SHARE, diagonal_plan, network_schedule, sep_plan
 
 Array = NDArray[np.float64]
@@ -70,22 +70,6 @@ class Inputs(NamedTuple):
         return np.linalg.eigh(self.half @ self.half.T)[1]
 
 
-def design_schedule(
-    task: Task, epsilon: float, delta: float, relation: Relation, sampling: Sampling
-) -> Schedule:
-    """Calibrate the releases: scaling where bounds are missing, moments, the fit."""
-    return network_schedule(
-        task.records,
-        epsilon,
-        delta,
-        relation,
-        sampling,
-        scaled=task.feature_scaling is None or task.outcome_scaling is None,
-        moments=moment_plan(task),
-        steps=release_of(task).steps,
-    )
-
-
 def recipe_of(
     task: Task,
     *,
@@ -96,9 +80,18 @@ def recipe_of(
     noise_aware: bool = True,
 ) -> Recipe:
     """Return the private fit of a task: bounds where none are declared, moments, the weights."""
-    schedule = design_schedule(task, epsilon, delta, relation, sampling)
     release = release_of(task)
-    scaling, maps, source = map_columns(task.feature_scaling, task.outcome_scaling, task.features)
+    schedule = network_schedule(
+        task.records,
+        epsilon,
+        delta,
+        relation,
+        sampling,
+        scaled=task.feature_scaling is None or task.outcome_scaling is None,
+        moments=moment_plan(task),
+        steps=release.steps,
+    )
+    scaling, maps = map_columns(task.feature_scaling, task.outcome_scaling, task.features)
     moment_steps = moment_plan(task)[1]
 
     def moments_of(opened: Opened, values: Values, path: Path) -> Inputs:
@@ -116,14 +109,12 @@ def recipe_of(
         gate = opened(release.blocks, release.contribution)
         return fit_through(gate, task, inputs, release.steps, noise_aware)
 
-    return Recipe(
-        schedule,
-        delta,
-        (*scaling, *([Stage("moments", moments_of)] if moment_steps else []), Stage("fit", run)),
-        ((task.records, task.features), (task.records,)),
-        _public(task),
-        "declared standardisation" if task.standard else source,
-    )
+    stages = (*scaling, *([Stage("moments", moments_of)] if moment_steps else []), Stage("fit", run))
+    source = "declared standardisation" if task.standard else source_of(stages)
+    shapes = ((task.records, task.features), (task.records,))
+    blocks = (*release.blocks, *moment_blocks(task))
+    public = public_of(task, blocks=blocks, plan=repr(sep_plan(task)))
+    return Recipe(schedule, delta, stages, shapes, public, source)
 
 
 def fit_through(
@@ -295,14 +286,3 @@ def moment_ridge(task: Task, part: Mechanism) -> float:
 def _shifted(columns: Columns, mean: Any, deviation: Any) -> Columns:
     centre = np.asarray(columns.centre) + np.asarray(columns.scale) * mean
     return columns._replace(centre=centre, scale=np.asarray(columns.scale) * deviation)  # pyright: ignore
-
-
-def _public(task: Task) -> dict[str, Any]:
-    """Public settings, which a resumed run must have, too."""
-    scalings = (task.feature_scaling, task.outcome_scaling)
-    return {
-        "scalings": [None if one is None else [part.tolist() for part in one] for one in scalings],
-        "task": [repr(part) for part in task._replace(feature_scaling=None, outcome_scaling=None)],
-        "blocks": [repr(block) for block in (*release_of(task).blocks, *moment_blocks(task))],
-        "plan": repr(sep_plan(task)),
-    }

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsep.estimators.input_checks import Structure, coding, declared_scaling, no_scaling
+from dpsep.families.columns import Columns
 from dpsep.models.network import ACTIVATIONS, Activation
 from dpsep.models.network_factors import Outcome, layer_shapes
-from dpsep.privacy.scaling import Scaling
 from dpsep.theory.networks import check_size, default_hidden
 
 Array = NDArray[np.float64]
@@ -55,8 +55,8 @@ class Task(NamedTuple):
     outcome: Outcome
     method: Method
     covariance: Covariance
-    feature_scaling: Scaling | None
-    outcome_scaling: Scaling | None
+    feature_scaling: Columns | None
+    outcome_scaling: Columns | None
     standard: bool
     clip: float | None
     steps: int | None
@@ -157,7 +157,7 @@ def _clip(estimator: Any) -> float | None:
     return float(estimator.clip)
 
 
-def _scalings(estimator: Any, columns: int, outcome: Outcome) -> tuple[Scaling | None, Scaling | None, bool]:
+def _scalings(estimator: Any, columns: int, outcome: Outcome) -> tuple[Columns | None, Columns | None, bool]:
     """Declared scalings of features and target, and whether they are a standardisation."""
     regression = outcome == "regression"
     declared = estimator.public_scaling
@@ -188,11 +188,11 @@ def _scalings(estimator: Any, columns: int, outcome: Outcome) -> tuple[Scaling |
     return found[0], found[1] if regression else no_scaling(1), True
 
 
-def _standard(pair: Any, columns: int, reach: float) -> Scaling:
+def _standard(pair: Any, columns: int, reach: float) -> Columns:
     centre, scale = pair
     middle, unit = (
         np.broadcast_to(np.asarray(part, np.float64), (columns,)).copy() for part in (centre, scale)
     )
     if not (np.isfinite(middle).all() and np.isfinite(unit).all() and (unit > 0).all()):
         raise ValueError("not a scaling")
-    return Scaling(middle, unit, middle - reach * unit, middle + reach * unit)
+    return Columns(middle - reach * unit, middle + reach * unit, middle, unit)

@@ -2,13 +2,14 @@ r"""A fit of linear weights: what every estimator of them shares.
 
 Private: `recipe_of` calibrates the noise from public numbers and says what is run, which `dpsep.fit` does:
 scale the columns (declared bounds, or released histograms), then the algorithm through the gate. Not private:
-the same algorithm behind an open gate.
+the same stages behind an open gate.
 
 **Privacy.** A recipe is public; records go to gates and nowhere else.
 The proof is in docs/proofs/glm.md.
 """
 
 import math
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,13 +17,10 @@ from numpy.typing import NDArray
 
 from dpsep.estimators import natural as natural_update
 from dpsep.estimators.columns import (
+    Maps,
     map_columns,
-    own_scaling,
-    several,
-    single,
+    own_columns,
     table_outcome,
-    through_zero,
-    unit_of,
 )
 from dpsep.estimators.posterior import table_map
 from dpsep.families import Gamma
@@ -32,13 +30,10 @@ from dpsep.models.concentrated_noise import ConcentratedNoise
 from dpsep.models.glm import Columns, GLMContribution, LinearContribution
 from dpsep.models.linear import GaussianLikelihood
 from dpsep.privacy.gate import Records
-from dpsep.privacy.grid import Block
+from dpsep.privacy.grid import Block, Contribution
 from dpsep.privacy.mechanism import Relation, Schedule
-from dpsep.privacy.open_gate import OpenGate
-from dpsep.privacy.record_sources import Part
 from dpsep.privacy.sampling import Sampling
-from dpsep.privacy.scaling import Scaling
-from dpsep.recipe import Opened, Recipe, Stage, Values
+from dpsep.recipe import Opened, Recipe, Stage, Values, public_of, source_of
 from dpsep.theory.glm_defaults import (
     HIDDEN,
     Plan,
@@ -49,6 +44,8 @@ from dpsep.theory.glm_defaults import (
 )
 
 Array = NDArray[np.float64]
+MOST_OPEN, REST = 200, 1e-9
+"""Without privacy: most steps, and the step at which the mean rests, in posterior standard deviations."""
 
 
 class Task(NamedTuple):
@@ -91,8 +88,8 @@ class Task(NamedTuple):
     records: int
     features: int
     intercept: bool
-    feature_scaling: Scaling | None
-    outcome_scaling: Scaling | None
+    feature_scaling: Columns | None
+    outcome_scaling: Columns | None
     prior_scale: float
     clip: float | None
     steps: int | None
@@ -174,16 +171,29 @@ def recipe_of(
     if natural is not None and task.steps is None:
         task = task._replace(steps=natural_update.STEPS)
     schedule, chosen = design_schedule(task, epsilon, delta, relation, sampling)
-    blocks, contribution = blocks_of(task, chosen), contribution_of(task)
-    if natural is not None:
-        blocks, contribution = natural_update.parts(
-            task.likelihood, task.dimension, task.intercept, task.clip
-        )
-    scaling, maps, source = map_columns(task.feature_scaling, task.outcome_scaling, task.features)
     hidden = task.excess * precision_noise(chosen, schedule.parts[-1], task.dimension) > HIDDEN
+    stages = stages_of(task, chosen, natural=natural, hidden=hidden)
+    shapes = ((task.records, task.features), (task.records,))
+    blocks = _released(task, chosen, natural)[0]
+    public = public_of(task, natural=natural, blocks=blocks, hidden=HIDDEN)
+    return Recipe(schedule, delta, stages, shapes, public, source_of(stages))
+
+
+def stages_of(
+    task: Task, chosen: Plan, *, natural: float | None = None, hidden: bool = False
+) -> tuple[Stage, ...]:
+    """Return what a fit does, private or not: bounds where none are declared, then the weights.
+
+    Parameters
+    ----------
+    hidden
+        Whether released precisions are drawn towards their guess.
+    """
+    blocks, contribution = _released(task, chosen, natural)
+    scaling, maps = _maps_of(task)
 
     def run(opened: Opened, values: Values, path: Path) -> Result:
-        features, outcome = _usable(task, *maps(values))
+        features, outcome = maps(values)
         settings = settings_of(task, features, outcome, chosen.warmup)
         if hidden:
             settings = settings._replace(parts=_parts(task))
@@ -191,61 +201,50 @@ def recipe_of(
         table = table_map(features, table_outcome(task.likelihood, outcome), intercept=task.intercept)
         if natural is None:
             watch = watch_stable(path, settings, table)
-            return _result(task, settings, sep_newton.run(gate, settings, chosen.steps, watch=watch))
+            return _result(task, settings, sep_newton.run(gate, settings, chosen.steps, REST, watch))
         assert isinstance(contribution, natural_update.NaturalContribution)
-        moments = natural_update.run(
-            gate,
-            contribution,
-            settings,
-            natural,
-            task.clip,
-            chosen.steps,
-            watch=lambda found: path.estimate(table, found),
-        )
+        watch = partial(path.estimate, table)
+        moments = natural_update.run(gate, contribution, settings, natural, task.clip, chosen.steps, watch)
         return Result(*moments, features, outcome, chosen.steps)
 
-    return Recipe(
-        schedule,
-        delta,
-        (*scaling, Stage("fit", run)),
-        ((task.records, task.features), (task.records,)),
-        _public(task, natural, blocks),
-        source,
-    )
+    return (*scaling, Stage("fit", run))
 
 
-def fit_open(task: Task, records: Records, *, max_iter: int, tolerance: float) -> Result:
-    """Fit without privacy: SEP, or clipped SEP where a clip is given."""
-    gate = OpenGate(records, blocks_of(task, open_plan(task)), contribution_of(task))
-    settings = settings_of(task, *columns_of(task, records), 0)
-    return _result(task, settings, sep_newton.run(gate, settings, max_iter, tolerance))
+def _released(task: Task, chosen: Plan, natural: float | None) -> tuple[list[Block], Contribution]:
+    if natural is not None:
+        return natural_update.parts(task.likelihood, task.dimension, task.intercept, task.clip)
+    return blocks_of(task, chosen), contribution_of(task)
 
 
 def columns_of(task: Task, records: Records) -> tuple[Columns, Columns]:
     """Maps of the columns for a fit without privacy: declared, or from the data itself."""
-    features = task.feature_scaling or own_scaling(records[0])
-    answers = records[1] if isinstance(records[1], Part) else records[1][:, None]
-    outcome = task.outcome_scaling or own_scaling(answers)
-    return _usable(task, several(features), single(outcome))
+    return own_columns(*_maps_of(task), records)
 
 
-def _usable(task: Task, features: Columns, outcome: Columns) -> tuple[Columns, Columns]:
-    """Leave of maps what the model can undo: without an intercept no shifts, in a scale family the unit."""
-    if not task.intercept:
-        return through_zero(features), through_zero(outcome)
-    if getattr(task.likelihood, "scale_family", False):
-        return features, unit_of(outcome)
-    return features, outcome
-
-
-def open_plan(task: Task) -> Plan:
-    """Clips of the default shape at the multiple asked for; infinite where none was."""
-    if task.clip is None:
-        chosen = weights_plan(task.records, task.dimension, 1.0, 1e-5, learned_noise=task.learned_noise)
-        return chosen._replace(mean_clip=math.inf, precision_clip=math.inf, noise_clip=math.inf)
-    return weights_plan(
-        task.records, task.dimension, 1.0, 1e-5, learned_noise=task.learned_noise, clip=task.clip
+def _maps_of(task: Task) -> tuple[tuple[Stage, ...], Maps]:
+    return map_columns(
+        task.feature_scaling,
+        task.outcome_scaling,
+        task.features,
+        keep_zero=not task.intercept,
+        scale_family=getattr(task.likelihood, "scale_family", False),
     )
+
+
+def open_plan(task: Any) -> Plan:
+    """Plan without privacy: clips of the default shape at the multiple asked for; infinite where none was.
+
+    Parameters
+    ----------
+    task
+        As `design_schedule` takes it.
+    """
+    size = (task.records, task.dimension, 1.0, 1e-5)
+    chosen = weights_plan(*size, learned_noise=task.learned_noise, clip=task.clip)
+    chosen = chosen._replace(steps=task.steps or MOST_OPEN, warmup=0)
+    if task.clip is not None:
+        return chosen
+    return chosen._replace(mean_clip=math.inf, precision_clip=math.inf, noise_clip=math.inf)
 
 
 def blocks_of(task: Task, chosen: Plan) -> list[Block]:
@@ -298,16 +297,3 @@ def _result(task: Task, settings: sep_newton.Settings, state: sep_newton.State) 
     covariance = np.linalg.inv(np.asarray(q.precision))
     covariance = (covariance + covariance.T) / 2
     return Result(state.mean, covariance, extra, noise, settings.features, settings.outcome, state.step)
-
-
-def _public(task: Task, natural: float | None, blocks: list[Block]) -> dict[str, Any]:
-    """Public settings, which a resumed run must have, too."""
-    scalings = (task.feature_scaling, task.outcome_scaling)
-    settings = {
-        "natural": natural,
-        "blocks": [repr(block) for block in blocks],
-        "hidden": HIDDEN,
-        "scalings": [None if one is None else [part.tolist() for part in one] for one in scalings],
-        "task": [repr(part) for part in task._replace(feature_scaling=None, outcome_scaling=None)],
-    }
-    return settings

@@ -17,7 +17,7 @@ from dpsep.estimators.input_checks import declared_scaling, no_scaling, numbers,
 from dpsep.estimators.large import pieces
 from dpsep.estimators.outcomes import averaged, counts_below
 from dpsep.estimators.private import mark_score
-from dpsep.privacy.scaling import Scaling
+from dpsep.families.columns import Columns
 
 __all__ = ["Binary", "Count", "Positive", "Real", "Target", "TargetTags"]
 
@@ -48,7 +48,7 @@ class Target:
 
     _refused = ""
 
-    def scaling(self, estimator: Any) -> Scaling | None:
+    def scaling(self, estimator: Any) -> Columns | None:
         """Return how targets are scaled before the fit; None where the fit finds it."""
         return no_scaling(1)
 
@@ -74,7 +74,7 @@ class Real(Target):
 
     name = "number"
 
-    def scaling(self, estimator: Any) -> Scaling | None:
+    def scaling(self, estimator: Any) -> Columns | None:
         """Return the scaling of the declared bounds, if any."""
         if estimator.target_bounds is not None:
             return declared_scaling(estimator.target_bounds, 1, "the target")
@@ -130,7 +130,7 @@ class Positive(Target):
     log_link = True
     _refused = "values that are not positive; targets of this regression are above 0."
 
-    def scaling(self, estimator: Any) -> Scaling | None:
+    def scaling(self, estimator: Any) -> Columns | None:
         """Return the unit that targets are given in: the middle of the bounds, on a logarithmic scale.
 
         Only an intercept can take a unit up; without one there is none.

@@ -61,7 +61,7 @@ CLASSES: dict[int, str] = {
     16: "dpsep.privacy.grid:Block",
     17: "dpsep.privacy.scaling:MagnitudeCounts",
     18: "dpsep.privacy.scaling:LinearCounts",
-    32: "dpsep.models.glm:Columns",
+    32: "dpsep.families.columns:Columns",
     33: "dpsep.models.glm:Public",
     34: "dpsep.models.glm:GLMContribution",
     35: "dpsep.models.glm:LinearContribution",
@@ -75,7 +75,7 @@ CLASSES: dict[int, str] = {
 }
 """What may travel, by number; likelihoods by that of their regression. A number is never given anew."""
 _NUMBERS = {name: number for number, name in CLASSES.items()}
-_UNBOUNDED = ("dpsep.models.glm:Columns",)
+_UNBOUNDED = ("dpsep.families.columns:Columns",)
 """Whose arrays may be infinite: bounds that are none."""
 
 (_NONE, _TRUE, _FALSE, _INT, _FLOAT, _TEXT, _BYTES, _TUPLE, _OBJECT) = range(9)

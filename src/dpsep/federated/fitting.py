@@ -15,11 +15,10 @@ from typing import Any, NamedTuple, TypeVar
 
 from sklearn.base import is_classifier
 
-from dpsep.estimators import natural
 from dpsep.estimators.base import LinearWeights, fit_task, prepare, task_of
 from dpsep.estimators.input_checks import Structure
 from dpsep.estimators.private import sampling_of, statement_of
-from dpsep.estimators.run import design_schedule
+from dpsep.estimators.run import recipe_of
 from dpsep.estimators.statement import PrivacyStatement
 from dpsep.federated.distributed import check_deviation
 from dpsep.federated.federation import Federation
@@ -200,9 +199,9 @@ def _budget(model: LinearWeights, federation: Federation) -> Budget:
 
 def _schedule(model: LinearWeights, federation: Federation, budget: Budget) -> Schedule:
     task = task_of(model, shape_of(federation))
-    if model.update == "natural" and task.steps is None:
-        task = task._replace(steps=natural.STEPS)
-    return design_schedule(task, budget.epsilon, budget.delta, model.relation, sampling_of(model))[0]
+    gamma = model.gamma if model.update == "natural" else None
+    terms = {"relation": model.relation, "sampling": sampling_of(model)}
+    return recipe_of(task, epsilon=budget.epsilon, delta=budget.delta, natural=gamma, **terms).schedule
 
 
 def _terms(model: LinearWeights, federation: Federation, budget: Budget) -> Terms:

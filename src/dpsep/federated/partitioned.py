@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsep.estimators.base import LinearWeights, keep_result, prepare, task_of
-from dpsep.estimators.columns import several, single, through_zero
+from dpsep.estimators.columns import single, through_zero
 from dpsep.estimators.private import sampling_of
 from dpsep.estimators.run import Result, Task, blocks_of, contribution_of, settings_of
 from dpsep.estimators.statement import PrivacyStatement
@@ -147,7 +147,7 @@ def _job(model: LinearWeights, federation: Federation, terms: Terms, damping: fl
     task = task_of(model, shape_of(federation))
     assert task.feature_scaling is not None
     assert task.outcome_scaling is not None
-    columns = several(task.feature_scaling), single(task.outcome_scaling)
+    columns = task.feature_scaling, single(task.outcome_scaling)
     if not task.intercept:
         columns = through_zero(columns[0]), through_zero(columns[1])
     steps = terms.parts[0].steps

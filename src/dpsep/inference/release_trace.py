@@ -50,6 +50,11 @@ class Moments(NamedTuple):
 class Path:
     """Collects the path of one run.
 
+    Parameters
+    ----------
+    estimates
+        Whether estimates are kept.
+
     Examples
     --------
     >>> path = Path()
@@ -58,9 +63,9 @@ class Path:
     {'blocks': [{'name': 'mean', 'size': [3.0], 'noise': [0.5]}], 'estimates': None}
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, estimates: bool = True) -> None:
         self._blocks: dict[str, tuple[list[float], list[float]]] = {}
-        self._estimates: list[tuple[Array, Array | None, Array | None]] | None = []
+        self._estimates: list[tuple[Array, Array | None, Array | None]] | None = [] if estimates else None
 
     def release(self, released: Mapping[str, Array], deviations: Mapping[str, float]) -> None:
         """Note what one release held.

@@ -18,30 +18,9 @@ import jax
 import jax.numpy as jnp
 
 from dpsep.families import Gamma
+from dpsep.families.columns import Columns
 from dpsep.models.base import Likelihood, Tilted
 from dpsep.models.linear import LearnedNoise
-
-
-class Columns(NamedTuple):
-    """Public map from a table's columns to a model's: clamp, shift, scale.
-
-    Attributes
-    ----------
-    low, high
-        Bounds that cells are clamped to; infinite where there are none.
-    centre, scale
-        A clamped cell c becomes (c - centre) / scale.
-    """
-
-    low: jax.Array
-    high: jax.Array
-    centre: jax.Array
-    scale: jax.Array
-
-    def apply(self, cells: jax.Array) -> jax.Array:
-        """Map cells; a cell that is not finite becomes NaN, it is not clamped."""
-        clamped = jnp.clip(cells, self.low, self.high)
-        return jnp.where(jnp.isfinite(cells), (clamped - self.centre) / self.scale, jnp.nan)
 
 
 class Public(NamedTuple):

@@ -18,13 +18,14 @@ cell that is not finite counts nowhere. The proof is in docs/proofs/scaling.md.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsep.families.columns import Columns
 from dpsep.privacy.grid import Block, Contribution
 
 RELEASES = 3
@@ -36,24 +37,7 @@ Opened = Callable[[list[Block], Contribution], Any]
 """Opens a gate to the arrays whose columns are wanted, for blocks and a contribution."""
 
 
-class Scaling(NamedTuple):
-    """How each column is scaled, by released or declared bounds.
-
-    Attributes
-    ----------
-    centre, scale
-        A cell c becomes (c - centre) / scale.
-    low, high
-        What cells are clamped to first.
-    """
-
-    centre: Array
-    scale: Array
-    low: Array
-    high: Array
-
-
-def within(low: Array, high: Array) -> Scaling:
+def within(low: Array, high: Array) -> Columns:
     """Scale what lies within bounds to at most one: about zero where it is inside, else about the middle.
 
     Zero is kept where it can be because it tends to mean something (no visits, not in this category): a
@@ -66,7 +50,7 @@ def within(low: Array, high: Array) -> Scaling:
     """
     centre = np.where((low <= 0) & (high >= 0), 0.0, (low + high) / 2)
     reach = np.maximum(high - centre, centre - low)
-    return Scaling(centre, np.where(reach > 0, reach, 1.0), low, high)
+    return Columns(low, high, centre, np.where(reach > 0, reach, 1.0))
 
 
 @dataclass(frozen=True)
@@ -98,7 +82,7 @@ class LinearCounts:
         return (jnp.where(jnp.isfinite(cells), jnp.clip(number, 0, self.bins - 1), -1.0),)
 
 
-def estimate(columns: int, opened: Opened) -> Scaling:
+def estimate(columns: int, opened: Opened) -> Columns:
     """Find bounds of every column of all arrays, side by side, and the scaling that follows from them.
 
     Parameters

@@ -162,7 +162,7 @@ def summing_of(arrays: Any, records: int, features: int) -> Callable[[], Any]:
 
 def logistic(records: int, features: int) -> tuple[tuple[Block, ...], Any, Any]:
     """Blocks, contribution and first public values of a logistic regression with bounds of one."""
-    from dpsep.estimators.columns import several, single
+    from dpsep.estimators.columns import single
     from dpsep.estimators.glm import LogisticRegression
     from dpsep.estimators.input_checks import Structure
     from dpsep.estimators.run import blocks_of, contribution_of, open_plan, settings_of
@@ -173,7 +173,7 @@ def logistic(records: int, features: int) -> tuple[tuple[Block, ...], Any, Any]:
     task = model._task(Structure(records, features, None))
     assert task.feature_scaling is not None
     assert task.outcome_scaling is not None
-    settings = settings_of(task, several(task.feature_scaling), single(task.outcome_scaling), 0)
+    settings = settings_of(task, task.feature_scaling, single(task.outcome_scaling), 0)
     public, _ = sep_newton.publish(settings, sep_newton.init(settings), records)
     return tuple(blocks_of(task, open_plan(task))), contribution_of(task), public
 
