@@ -67,7 +67,7 @@ def test_what_a_users_own_model_is_told_says_why() -> None:
 
 
 def test_every_class_on_the_list_is_there_and_has_fields() -> None:
-    for name in codec.CLASSES.values():
+    for name in codec.classes().values():
         module, _, kind = name.partition(":")
         found = getattr(__import__(module, fromlist=[kind]), kind)
         assert codec.name_of(found) == name

@@ -2,7 +2,7 @@
 
 A value is a tag of one byte and what the tag says. Arrays are little-endian doubles or 64-bit integers; a
 square one whose upper or lower triangle is zero, or that is symmetric bit for bit, travels as one triangle.
-Objects travel as the number of their class in an allow-list (`CLASSES`) and their fields in order, so that a
+Objects travel as the number of their class in an allow-list (`classes`) and their fields in order, so that a
 message can name nothing else and runs no code. Equal values have equal bytes: what is agreed on can be
 compared by its hash.
 
@@ -25,6 +25,7 @@ import dataclasses
 import importlib
 import math
 import struct
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -50,7 +51,7 @@ def name_of(kind: type) -> str:
     return f"{kind.__module__}:{kind.__qualname__}"
 
 
-CLASSES: dict[int, str] = {
+OWN: dict[int, str] = {
     1: "dpsep.federated.terms:Terms",
     2: "dpsep.federated.terms:PartTerms",
     3: "dpsep.federated.terms:Hello",
@@ -71,16 +72,29 @@ CLASSES: dict[int, str] = {
     43: "dpsep.estimators.natural:NaturalContribution",
     48: "dpsep.families.gaussian:Gaussian",
     49: "dpsep.families.gamma:Gamma",
-    **{kind.wire: name_of(kind.likelihood) for kind in (entry.load() for entry in regressions())},
 }
-"""What may travel, by number; likelihoods by that of their regression. A number is never given anew."""
-_NUMBERS = {name: number for number, name in CLASSES.items()}
+"""What may travel, by number, apart from likelihoods. A number is never given anew."""
 _UNBOUNDED = ("dpsep.families.columns:Columns",)
 """Whose arrays may be infinite: bounds that are none."""
 
 (_NONE, _TRUE, _FALSE, _INT, _FLOAT, _TEXT, _BYTES, _TUPLE, _OBJECT) = range(9)
 (_SCALAR, _FULL, _LOWER, _UPPER, _SYMMETRIC, _WHOLE) = range(16, 22)
 _TRIANGLES = (_LOWER, _UPPER, _SYMMETRIC)
+
+
+@cache
+def classes() -> dict[int, str]:
+    """Return what may travel, by number; likelihoods have that of their regression."""
+    return OWN | {kind.wire: name_of(kind.likelihood) for kind in (entry.load() for entry in regressions())}
+
+
+@cache
+def _number(kind: type) -> int | None:
+    """Number of a class, or None where it may not travel."""
+    name = name_of(kind)
+    # A greeting needs no likelihood, and to load the regressions takes seconds.
+    known = OWN if name in OWN.values() or not name.startswith("dpsep.") else classes()
+    return next((number for number, one in known.items() if one == name), None)
 
 
 class WireError(ValueError):
@@ -149,7 +163,7 @@ def _head(value: Any) -> bytes:
         return struct.pack("<BH", _TEXT, len(text)) + text
     if isinstance(value, bytes):
         return struct.pack("<BI", _BYTES, len(value)) + value
-    number = _NUMBERS.get(name_of(type(value)))
+    number = _number(type(value))
     if number is not None:
         return bytes([_OBJECT, number])
     if type(value) is tuple or type(value) is list:
@@ -165,7 +179,7 @@ def _head(value: Any) -> bytes:
 
 
 def _parts(value: Any) -> list[bytes]:
-    if name_of(type(value)) in _NUMBERS:
+    if _number(type(value)) is not None:
         return [encode(part) for part in _fields(value)]
     if type(value) in (tuple, list):
         return [encode(part) for part in value]
@@ -268,7 +282,7 @@ class _Reader:
 
     def _object(self, depth: int) -> Any:
         (number,) = self.unpack("<B")
-        name = CLASSES.get(number)
+        name = OWN.get(number) or classes().get(number)
         if name is None:
             raise WireError(f"class number {number} is not one that may travel.")
         module, _, kind = name.partition(":")
