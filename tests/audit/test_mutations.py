@@ -34,7 +34,7 @@ NO_CLIP = Change(
 )
 NO_CHECK = Change(grid, "_passes", "<= float(block.norm_units) ** 2", "< jnp.inf")
 NOISE = "total + rounded_gaussian(self._stream, units, block.coordinates)"
-CHARGE = "permit = authorise(ledger, schedule, delta, unit=unit)"
+CHARGE = "permit = authorise(ledger, schedule, delta, unit=unit, purpose=purpose)"
 
 MUTATIONS: dict[str, tuple[Callable[[], None], tuple[Change, ...]]] = {
     "the clip is removed": (checks.check_clip, (NO_CLIP, NO_CHECK)),

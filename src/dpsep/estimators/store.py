@@ -67,7 +67,8 @@ def save(
     >>> import tempfile
     >>> import numpy as np
     >>> X = np.linspace(-1, 1, 50)[:, None]
-    >>> model = glm.LinearRegression(private=False).fit(X, 2 * X[:, 0])
+    >>> from dpsep import LinearRegression
+    >>> model = LinearRegression(private=False).fit(X, 2 * X[:, 0])
     >>> folder = tempfile.mkdtemp()
     >>> save(model, folder)
     >>> bool((load(folder).predict(X) == model.predict(X)).all())
@@ -116,7 +117,8 @@ def load(folder: str | os.PathLike[str]) -> Estimator:
     >>> import numpy as np
     >>> X = np.linspace(-1, 1, 50)[:, None]
     >>> folder = tempfile.mkdtemp()
-    >>> save(glm.LinearRegression(private=False).fit(X, 2 * X[:, 0]), folder)
+    >>> from dpsep import LinearRegression
+    >>> save(LinearRegression(private=False).fit(X, 2 * X[:, 0]), folder)
     >>> load(folder).coef_.round(2)
     array([2.])
     """
