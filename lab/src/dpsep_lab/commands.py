@@ -17,13 +17,19 @@ def bench(
     ] = None,
     json_path: JsonFile = None,
     quick: Annotated[bool, typer.Option("--quick", help="A short run.")] = False,
+    cells: Annotated[
+        str, typer.Option(metavar="PATTERN", help="Cells of the survey (honesty), as 'logistic/rare/*'.")
+    ] = "",
+    seeds: Annotated[int, typer.Option(help="Tables a cell of the survey.")] = 200,
+    jobs: Annotated[int, typer.Option(help="Processes of the survey.")] = 1,
     quiet: Quiet = False,
 ) -> None:
     """Measure this package against others."""
     from dpsep_lab.bench import command as work
 
     hush(quiet, json_path)
-    work.run(list(cases or ()), quick=quick, json_path=json_path)
+    survey = {"cells": cells, "seeds": seeds, "jobs": jobs}
+    work.run(list(cases or ()), quick=quick, json_path=json_path, **survey)
 
 
 def paper(

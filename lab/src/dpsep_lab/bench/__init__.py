@@ -5,8 +5,9 @@
 ``mixture`` (growth, accuracy and coverage of mixtures, on made data), ``network`` (records a second) and
 ``year`` (a network on a made table of the paper's largest shape), ``noise`` (draws a second), ``plan``
 (the planner's forecasts against fits), ``scale`` (sampling, tables on a disk, devices, processes),
-``growth`` (the cost model), ``frontier`` (networks against private peers at a given epsilon) and ``speed``
-(records a second against peers and the machine's floor, whole fits, start).
+``growth`` (the cost model), ``frontier`` (networks against private peers at a given epsilon), ``speed``
+(records a second against peers and the machine's floor, whole fits, start) and ``honesty`` (the survey of
+coverage and errors on tables that are ordinary and hard).
 Tables come from ``$DPSEP_DATA`` or the download cache; rows whose table cannot be had say that they were
 skipped.
 
@@ -15,11 +16,14 @@ skipped.
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dpsep_lab.bench.honesty.survey import Choice
 
 CASES = (
     *("adult", "linear", "cost", "coverage", "mixture", "network", "year"),
-    *("noise", "plan", "scale", "growth", "frontier", "speed"),
+    *("noise", "plan", "scale", "growth", "frontier", "speed", "honesty"),
 )
 """The cases, in the order in which they run."""
 
@@ -31,6 +35,7 @@ def run(
     *,
     show: bool = True,
     on_case: Callable[[int, int], None] | None = None,
+    survey: "Choice | None" = None,
 ) -> int:
     """Run cases (all, if none is named), print their table and write their rows.
 
@@ -46,6 +51,8 @@ def run(
         Whether to print the table.
     on_case
         Called before each case with how many are done and how many there are.
+    survey
+        What of the survey of honesty is run; the whole of it if left out.
 
     Returns
     -------
@@ -69,7 +76,7 @@ def run(
         if on_case is not None:
             on_case(done, len(chosen))
         try:
-            rows += _case(name)(quick)
+            rows += _case(name, survey)(quick)
         except Exception as error:  # one broken case must not lose the rows of the others
             failed = True
             rows.append(
@@ -93,8 +100,14 @@ def chosen_cases(cases: list[str]) -> list[str]:
     return [name for name in CASES if not cases or name in cases]
 
 
-def _case(name: str) -> Callable[[bool], list[dict[str, Any]]]:
+def _case(name: str, survey: "Choice | None") -> Callable[[bool], list[dict[str, Any]]]:
     """Import a case when it is run."""
+    if name == "honesty":
+        from functools import partial
+
+        from dpsep_lab.bench.honesty.survey import honesty
+
+        return partial(honesty, choice=survey)
     if name == "cost":
         from dpsep_lab.bench import cost
 
