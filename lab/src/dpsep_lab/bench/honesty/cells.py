@@ -2,8 +2,8 @@
 
 A cell is a target, a design, a number of rows, a budget, a relation, a sampling, whether bounds are
 declared, and whose privacy is counted. Cells tagged ``choose`` may be looked at while constants of the
-library are chosen; those tagged ``judge`` are for the report. Every cell with a budget has its twin without privacy in
-the list (`open_twin`), on the same tables.
+library are chosen; those tagged ``judge`` are for the report. Every cell with a budget has its twin without
+privacy in the list (`open_twin`), on the same tables.
 """
 
 import fnmatch
@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 from dpsep_lab.bench.honesty.designs import DESIGNS, JUDGE
 
-__all__ = ["CELLS", "QUICK", "Cell", "matching", "named_cell", "open_twin"]
+__all__ = ["CELLS", "QUICK", "Cell", "matching", "named_cell", "open_twin", "with_twins"]
 
 Role = Literal["choose", "judge"]
 Budgets = tuple[float | None, ...]
@@ -97,11 +97,17 @@ def matching(patterns: str, cells: Sequence[Cell] | None = None) -> list[Cell]:
     for cell in CELLS if cells is None else cells:
         name = cell.name
         for pattern in wanted:
-            whole = fnmatch.fnmatchcase(name, pattern) or cell.role == pattern
-            if whole or name == pattern or name.startswith(pattern.rstrip("/") + "/"):
+            begins = fnmatch.fnmatchcase(name, pattern.rstrip("/") + "/*")
+            if begins or fnmatch.fnmatchcase(name, pattern) or cell.role == pattern:
                 found.append(cell)
                 break
     return found
+
+
+def with_twins(cells: Iterable[Cell]) -> list[Cell]:
+    """Return cells and their twins without privacy, in the order of the list."""
+    names = {name for cell in cells for name in (cell.name, open_twin(cell).name)}
+    return [cell for cell in CELLS if cell.name in names]
 
 
 def named_cell(name: str) -> Cell:

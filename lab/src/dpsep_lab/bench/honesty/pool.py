@@ -7,6 +7,7 @@ was stopped goes on where it was; seeds that are there are not done again unless
 """
 
 import json
+import math
 import multiprocessing
 import os
 import sys
@@ -140,6 +141,7 @@ def run(
     path: Path,
     jobs: int,
     on_piece: Callable[[int, int, str], None] | None = None,
+    minutes: float = math.inf,
 ) -> None:
     """Do what is left, in several processes, and append the lines to a file.
 
@@ -153,7 +155,10 @@ def run(
         Number of processes.
     on_piece
         Called with the number of fits done, their total and the cell after each piece.
+    minutes
+        After which no more work is begun.
     """
+    end = time.monotonic() + 60 * minutes
     for name, value in THREADS.items():
         os.environ.setdefault(name, value)
     os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(path.resolve().parent / "compiled"))
@@ -162,8 +167,11 @@ def run(
     path.parent.mkdir(parents=True, exist_ok=True)
     workers: dict[Connection, tuple[Any, str, range]] = {}
 
+    def take(last: str | None) -> tuple[str, range] | None:
+        return todo.take(last) if time.monotonic() < end else None
+
     def start(number: int, last: str | None) -> None:
-        piece = todo.take(last)
+        piece = take(last)
         if piece is None:
             return
         ours, theirs = cast("tuple[Connection, Connection]", context.Pipe())
@@ -192,7 +200,7 @@ def run(
                 else:
                     if "absent" in line:
                         total -= todo.drop(name)
-                    piece = todo.take(name)
+                    piece = take(name)
                     if piece is None:
                         ready.send(None)
                         process.join()

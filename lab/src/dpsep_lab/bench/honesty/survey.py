@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from dpsep_lab.bench.honesty import pool, results
-from dpsep_lab.bench.honesty.cells import CELLS, QUICK, Cell, matching
+from dpsep_lab.bench.honesty.cells import CELLS, QUICK, Cell, matching, with_twins
 from dpsep_lab.bench.table import Row, about, row, skipped, write
 
 __all__ = ["Choice", "honesty", "main", "rows", "shown"]
@@ -39,12 +39,15 @@ class Choice(NamedTuple):
         Processes.
     lines
         File of the fits; None keeps none.
+    minutes
+        After which no more work is begun.
     """
 
     cells: str = ""
     seeds: int = 200
     jobs: int = 1
     lines: Path | None = None
+    minutes: float = math.inf
 
 
 def honesty(quick: bool, choice: Choice | None = None, *, report: bool = False) -> list[Row]:
@@ -71,10 +74,11 @@ def _done(chosen: Choice, path: Path, *, report: bool) -> list[dict[str, Any]]:
     """Run what is left of a choice; return its lines."""
     from dpsep_lab.bench.honesty.work import code, program
 
-    cells = matching(chosen.cells) if chosen.cells else list(CELLS)
+    cells = with_twins(matching(chosen.cells)) if chosen.cells else list(CELLS)
     todo = pool.Todo(cells, chosen.seeds, pool.kept(path, code()), program)
     if todo.left:
-        pool.run(todo, path, min(chosen.jobs, todo.left), pool.reporter() if report else None)
+        jobs, say = min(chosen.jobs, todo.left), pool.reporter() if report else None
+        pool.run(todo, path, jobs, say, chosen.minutes)
     names = {cell.name for cell in cells}
     return [line for line in pool.kept(path, code()) if line["cell"] in names]
 
@@ -164,12 +168,12 @@ def _short(value: float) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Read the command line of ``python -m dpsep_lab.bench.honesty``."""
     parser = argparse.ArgumentParser(prog="dpsep bench honesty", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument(
-        "--cells", default="", help="patterns of names or roles, parted by commas; all if left out"
-    )
+    words = "patterns of names or roles, parted by commas; their twins without privacy come along"
+    parser.add_argument("--cells", default="", help=words)
     parser.add_argument("--seeds", type=int, default=200, help="tables a cell")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
     parser.add_argument("--json", type=Path, help="what the fits come to; the fits are kept beside it")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="after which no more work is begun")
     parser.add_argument("--list", action="store_true", help="print the names of the cells and do nothing")
     parser.add_argument("--show", action="store_true", help="show what is there and fit nothing")
     parser.add_argument("--quick", action="store_true", help="few cells on three tables")
@@ -186,7 +190,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         path = lines_beside(given.json) or Path(folder) / "honesty.jsonl"
         seeds = min(given.seeds, 3) if given.quick else given.seeds
         patterns = given.cells or (QUICK if given.quick else "")
-        choice = Choice(patterns, 0 if given.show else seeds, given.jobs, path)
+        choice = Choice(patterns, 0 if given.show else seeds, given.jobs, path, given.minutes)
         found = results.joined(_done(choice, path, report=not given.quiet))
         if not given.quiet:
             print(shown(found))
