@@ -6,8 +6,8 @@
 
 It is done as in `frontier_remote`: `prepare` fetches the wheels for the other machine's Python (less than 40
 MB), `run` unpacks them and lets packages that only read tables be absent; after ``--`` stands what would
-stand after ``dpsep``. Fits are appended to ``OUT/honesty.jsonl`` as they are done, so that little is lost where the
-run is cut off; with that file put there again, a later run goes on from it.
+stand after ``dpsep``. Fits are appended to ``OUT/honesty.jsonl`` as they are done, so that little is lost
+where the run is cut off; with that file put there again, a later run goes on from it.
 """
 
 import argparse

@@ -149,7 +149,7 @@ def _list() -> Iterator[Cell]:
         ("mixed-linear", "mixed-logistic", "mixed-poisson"), ("plain", "rare"), (None, 1.0, 3.0)
     )
     yield from _cross(("mixed-linear", "mixed-logistic"), ("rare",), (HUGE,))
-    yield from _cross(("grouped-linear", "grouped-logistic"), ("plain", "rare"), (None, 1.0, 8.0))
+    yield from _cross(("grouped-linear", "grouped-logistic"), ("plain", "rare"), (None, 1.0, 8.0), (2_000,))
     # Without bounds; small and large tables; the other relation; sampling; persons.
     yield from _cross(MAIN, ("rare", "skewed"), (None, 1.0, 3.0, 8.0), bounded=False)
     yield from _cross(MAIN, ("rare", "skewed"), (None, 3.0, 8.0), (500,), bounded=False)

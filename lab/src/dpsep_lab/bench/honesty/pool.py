@@ -142,6 +142,7 @@ def run(
     jobs: int,
     on_piece: Callable[[int, int, str], None] | None = None,
     minutes: float = math.inf,
+    serve: Callable[[Connection, int], None] | None = None,
 ) -> None:
     """Do what is left, in several processes, and append the lines to a file.
 
@@ -157,6 +158,8 @@ def run(
         Called with the number of fits done, their total and the cell after each piece.
     minutes
         After which no more work is begun.
+    serve
+        What a process does; `_serve` if left out.
     """
     end = time.monotonic() + 60 * minutes
     for name, value in THREADS.items():
@@ -175,13 +178,15 @@ def run(
         if piece is None:
             return
         ours, theirs = cast("tuple[Connection, Connection]", context.Pipe())
-        process = context.Process(target=_serve, args=(theirs, number), daemon=True)
+        process = context.Process(target=serve or _serve, args=(theirs, number), daemon=True)
         process.start()
         theirs.close()
         ours.send(piece)
         workers[ours] = (process, *piece)
 
     with path.open("a", encoding="utf-8") as file:
+        if file.tell() and not path.read_bytes().endswith(b"\n"):
+            file.write("\n")  # a line that was cut off must not spoil the next one
         for number in range(jobs):
             start(number, None)
         while workers:

@@ -120,8 +120,9 @@ def _ours(cell: Cell, table: Table, noise: int) -> dict[str, Any]:
 def _prior(model: Any, table: Table) -> Array:
     """Standard deviations of the prior in units of the table, as the posterior says them, or as documented.
 
-    As documented: `prior_scale` per reach of the column's bounds, ten times that for the intercept, in units
-    of the reach of the target's bounds (where those are not declared, of three standard deviations).
+    As documented: `prior_scale` per reach of the column's bounds (a standard deviation where there are none),
+    ten times that for the intercept, in units of the reach of the target's bounds (where those are not
+    declared, of three standard deviations).
     """
     said = getattr(model.posterior_, "prior_sd", getattr(model, "prior_sd_", None))
     if said is not None:
@@ -133,7 +134,9 @@ def _prior(model: Any, table: Table) -> Array:
         declared = parameters["target_bounds"]
         size = 3 * float(np.std(table.y)) if declared is None else (declared[1] - declared[0]) / 2
     low, high = np.asarray(model.feature_bounds_, np.float64)[:, : len(table.low)]
-    return np.concatenate([[10 * scale * size], scale * size / np.maximum((high - low) / 2, 1e-300)])
+    reach = (high - low) / 2
+    reach = np.where(np.isfinite(reach) & (reach > 0), reach, np.std(table.X, axis=0))
+    return np.concatenate([[10 * scale * size], scale * size / np.maximum(reach, 1e-300)])
 
 
 def _whole(mean: Array, covariance: Array, truth: Array, rng: np.random.Generator) -> dict[str, float]:
