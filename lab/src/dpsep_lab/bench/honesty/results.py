@@ -213,7 +213,7 @@ def _score(fits: Fits, kind: str, which: NDArray[np.bool_], twin: Fits | None) -
         both, mine, theirs = np.intersect1d(fits.seeds, twin.seeds, return_indices=True)
         if len(both):
             open_errors = twin.mean[theirs][:, which] - twin.truth[theirs][:, which]
-            against = _rms(errors[mine]) / _rms(open_errors)
+            against = _rms(errors[mine]) / (_rms(open_errors) or math.nan)
             width = _median(fits.bare[mine][:, which] / twin.sd[theirs][:, which])
     done = len(fits.seeds) + len(fits.failed)
     score = Score(
