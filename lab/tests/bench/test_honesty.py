@@ -392,6 +392,6 @@ def test_the_command_lists_cells_and_shows_what_is_there(tmp_path: Path, capsys:
     assert len(capsys.readouterr().out.splitlines()) == len(matching("judge"))
     assert survey.main(["--cells", "nothing"]) == 2
     text = survey.shown(results.joined([fake(PRIVATE, np.zeros((2, 4))), fake(OPEN, np.zeros((2, 4)))]))
-    assert "choose: 3 of 3 outside, 0 of them far too low" in text
+    assert "choose: 3 of 3 outside, 0 of them by more than two standard errors, 0 far too low" in text
     rows = survey.rows(results.joined([fake(PRIVATE, np.zeros((2, 4)))]))
     assert {row["note"] for row in rows if "coverage" in row["metric"]} == {"high"}

@@ -89,8 +89,8 @@ def matching(patterns: str, cells: Sequence[Cell] | None = None) -> list[Cell]:
 
     Examples
     --------
-    >>> [cell.name for cell in matching("logistic/rare/n10000/eps1/*,linear/plain/n300/none")][:2]
-    ['linear/plain/n300/none/bounds', 'logistic/rare/n10000/eps1/zero-out/full/bounds']
+    >>> [cell.name for cell in matching("logistic/rare/n10000/eps3,linear/plain/n300/none")][:2]
+    ['logistic/rare/n10000/eps3/zero-out/full/bounds', 'logistic/rare/n10000/eps3/zero-out/full/no-bounds']
     """
     wanted = [pattern.strip() for pattern in patterns.split(",") if pattern.strip()]
     found = []

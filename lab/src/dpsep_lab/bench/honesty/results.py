@@ -20,7 +20,7 @@ from scipy.stats import chi2, norm
 
 from dpsep_lab.bench.honesty.cells import CELLS, HUGE, Cell, open_twin
 
-__all__ = ["Fits", "Score", "consistency", "joined", "ranks", "scores", "steps", "verdict"]
+__all__ = ["Fits", "Score", "consistency", "joined", "outside", "ranks", "scores", "steps", "verdict"]
 
 SPAN = 1.6448536269514722
 """Standard deviations that a 90 % interval reaches to each side."""
@@ -92,7 +92,7 @@ class Score(NamedTuple):
     bias, rmse
         Of the means, in units of the table.
     against_open
-        RMSE over that without privacy on the same tables (the same coefficients).
+        RMSE of each coefficient over that without privacy on the same tables; their root mean square.
     z_mean, z_sd
         Of (mean - truth) / stated standard deviation.
     of_prior
@@ -107,6 +107,8 @@ class Score(NamedTuple):
         Median of a fit.
     verdict
         See `verdict`.
+    sure
+        Whether a coverage beyond a limit is so by more than two standard errors.
     """
 
     cell: Cell
@@ -127,6 +129,7 @@ class Score(NamedTuple):
     floor: float
     seconds: float
     verdict: str
+    sure: bool = False
 
 
 def joined(lines: Iterable[dict[str, Any]]) -> dict[str, Fits]:
@@ -213,7 +216,9 @@ def _score(fits: Fits, kind: str, which: NDArray[np.bool_], twin: Fits | None) -
         both, mine, theirs = np.intersect1d(fits.seeds, twin.seeds, return_indices=True)
         if len(both):
             open_errors = twin.mean[theirs][:, which] - twin.truth[theirs][:, which]
-            against = _rms(errors[mine]) / (_rms(open_errors) or math.nan)
+            # Columns have units of their own: a ratio for each coefficient, and their root mean square.
+            unit = np.sqrt(np.mean(open_errors**2, axis=0))
+            against = _rms(errors[mine] / np.where(unit > 0, unit, math.nan))
             width = _median(fits.bare[mine][:, which] / twin.sd[theirs][:, which])
     done = len(fits.seeds) + len(fits.failed)
     score = Score(
@@ -236,7 +241,18 @@ def _score(fits: Fits, kind: str, which: NDArray[np.bool_], twin: Fits | None) -
         seconds=_median(fits.seconds),
         verdict="",
     )
-    return score._replace(verdict=verdict(score))
+    # The standard error of few tables that all agree is not zero.
+    doubt = 2 * max(spread, 0.3 / math.sqrt(inside.size * which.sum()))
+    sure = not LEAST - doubt <= coverage <= MOST + doubt
+    return score._replace(verdict=verdict(score), sure=sure)
+
+
+def outside(scores: Iterable[Score], role: str) -> dict[str, int]:
+    """Return how many scores of a role count, are outside their limits, surely so, and far too low."""
+    judged = [score for score in scores if counted(score) and score.cell.role == role]
+    bad = [score for score in judged if score.verdict != "holds"]
+    far = sum(score.verdict == "far too low" for score in bad)
+    return {"judged": len(judged), "outside": len(bad), "surely": sum(s.sure for s in bad), "far": far}
 
 
 def verdict(score: Score) -> str:

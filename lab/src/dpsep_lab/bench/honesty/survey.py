@@ -153,11 +153,11 @@ def shown(found: dict[str, results.Fits]) -> str:
         words = f"ranks {item['ranks']:.3f}, region {item['region']:.3f}, TARP {item['tarp']:.3f}"
         text.append(f"p-values of whole posteriors: {item['cell']}: {words}")
     for role in ("choose", "judge"):
-        judged = [score for score in all_scores if results.counted(score) and score.cell.role == role]
-        bad = [score for score in judged if score.verdict != "holds"]
-        far = sum(score.verdict == "far too low" for score in bad)
-        if judged:
-            text.append(f"{role}: {len(bad)} of {len(judged)} outside, {far} of them far too low")
+        count = results.outside(all_scores, role)
+        words = (
+            f"{role}: {{outside}} of {{judged}} outside, {{surely}} of them by more than two standard errors"
+        )
+        text.append((words + ", {far} far too low").format(**count))
     return "\n".join(text)
 
 
