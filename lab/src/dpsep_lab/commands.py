@@ -13,7 +13,8 @@ __all__ = ["bench", "paper"]
 
 def bench(
     cases: Annotated[
-        list[str] | None, typer.Argument(metavar="[CASES]...", help="Which cases; all if left out.")
+        list[str] | None,
+        typer.Argument(metavar="[CASES]...", help="Which cases; all but honesty if left out."),
     ] = None,
     json_path: JsonFile = None,
     quick: Annotated[bool, typer.Option("--quick", help="A short run.")] = False,

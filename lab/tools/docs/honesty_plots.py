@@ -118,6 +118,8 @@ def _epsilons(axis: Any, *, none: bool = True) -> None:
     ticks = [0.25, 0.5, 1, 2, 4, 8]
     axis.set_xticks([*ticks, *([NOT_PRIVATE] if none else [])])
     axis.set_xticklabels([*(f"{tick:g}" for tick in ticks), *(["none"] if none else [])])
+    axis.xaxis.minorticks_off()
+    axis.set_xlim(0.2, 1.3 * (NOT_PRIVATE if none else ticks[-1]))
     axis.set_xlabel("epsilon")
 
 

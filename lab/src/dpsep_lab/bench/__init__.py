@@ -26,6 +26,8 @@ CASES = (
     *("noise", "plan", "scale", "growth", "frontier", "speed", "honesty"),
 )
 """The cases, in the order in which they run."""
+LONG = ("honesty",)
+"""Cases that run only where they are named."""
 
 
 def run(
@@ -42,7 +44,7 @@ def run(
     Parameters
     ----------
     cases
-        Names out of `CASES`.
+        Names out of `CASES`; without names all but those of `LONG` run.
     quick
         One split and few repetitions.
     json_path
@@ -90,14 +92,14 @@ def run(
 
 
 def chosen_cases(cases: list[str]) -> list[str]:
-    """Return the cases that are run, in their order.
+    """Return the cases that are run, in their order; without names all but the longest.
 
     Examples
     --------
     >>> chosen_cases(["linear", "adult"])
     ['adult', 'linear']
     """
-    return [name for name in CASES if not cases or name in cases]
+    return [name for name in CASES if (name in cases if cases else name not in LONG)]
 
 
 def _case(name: str, survey: "Choice | None") -> Callable[[bool], list[dict[str, Any]]]:
