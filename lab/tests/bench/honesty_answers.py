@@ -6,7 +6,7 @@ KILLER = "logistic/rare/n10000/none/bounds"
 """The piece of this cell with seed 1 ends its process."""
 
 
-def answer(pipe: Any, number: int) -> None:
+def answer(pipe: Any, number: int, jobs: int) -> None:
     """Answer pieces of work; estimators named student are absent."""
     while (piece := pipe.recv()) is not None:
         name, seeds = piece

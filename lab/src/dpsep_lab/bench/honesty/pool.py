@@ -27,6 +27,7 @@ PIECE = 10
 THREADS = {
     **{f"{library}_NUM_THREADS": "1" for library in ("OPENBLAS", "OMP", "MKL", "NUMEXPR")},
     "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
+    "NPROC": "1",
     "JAX_PLATFORMS": "cpu",
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
     "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
@@ -142,7 +143,7 @@ def run(
     jobs: int,
     on_piece: Callable[[int, int, str], None] | None = None,
     minutes: float = math.inf,
-    serve: Callable[[Connection, int], None] | None = None,
+    serve: Callable[[Connection, int, int], None] | None = None,
 ) -> None:
     """Do what is left, in several processes, and append the lines to a file.
 
@@ -168,7 +169,7 @@ def run(
     context = multiprocessing.get_context("spawn")
     total, done = todo.left, 0
     path.parent.mkdir(parents=True, exist_ok=True)
-    workers: dict[Connection, tuple[Any, str, range]] = {}
+    workers: dict[Connection, tuple[Any, int, str, range]] = {}
 
     def take(last: str | None) -> tuple[str, range] | None:
         return todo.take(last) if time.monotonic() < end else None
@@ -178,11 +179,11 @@ def run(
         if piece is None:
             return
         ours, theirs = cast("tuple[Connection, Connection]", context.Pipe())
-        process = context.Process(target=serve or _serve, args=(theirs, number), daemon=True)
+        process = context.Process(target=serve or _serve, args=(theirs, number, jobs), daemon=True)
         process.start()
         theirs.close()
         ours.send(piece)
-        workers[ours] = (process, *piece)
+        workers[ours] = (process, number, *piece)
 
     with path.open("a", encoding="utf-8") as file:
         if file.tell() and not path.read_bytes().endswith(b"\n"):
@@ -192,7 +193,7 @@ def run(
         while workers:
             for ready in wait(list(workers)):
                 assert isinstance(ready, Connection)
-                process, name, seeds = workers.pop(ready)
+                process, number, name, seeds = workers.pop(ready)
                 try:
                     line: Line = ready.recv()
                 except EOFError:  # the process died: say so, and go on with a new one
@@ -200,7 +201,7 @@ def run(
                     why = f"the process ended with code {process.exitcode}"
                     line = {"cell": name, "code": _code(), "fits": []}
                     line["failed"] = {str(seed): why for seed in seeds}
-                    start(process.pid or 0, None)
+                    start(number, None)
                     ready.close()
                 else:
                     if "absent" in line:
@@ -212,7 +213,7 @@ def run(
                         ready.close()
                     else:
                         ready.send(piece)
-                        workers[ready] = (process, *piece)
+                        workers[ready] = (process, number, *piece)
                 file.write(json.dumps(line) + "\n")
                 file.flush()
                 done += len(seeds)
@@ -226,16 +227,28 @@ def _code() -> str:
     return code()
 
 
-def _serve(pipe: Connection, number: int) -> None:
+def _serve(pipe: Connection, number: int, jobs: int) -> None:
     """Work of one process: pieces come by the pipe, lines go back."""
     if hasattr(os, "sched_setaffinity"):
-        cores = sorted(os.sched_getaffinity(0))
-        # XLA takes as many threads as there are cores to it.
-        os.sched_setaffinity(0, {cores[number % len(cores)]})
+        # XLA takes as many threads as there are cores to it: each process has its share of them.
+        os.sched_setaffinity(0, cores_of(number, jobs, sorted(os.sched_getaffinity(0))))
     from dpsep_lab.bench.honesty.work import line
 
     while (piece := pipe.recv()) is not None:
         pipe.send(line(named_cell(piece[0]), piece[1]))
+
+
+def cores_of(number: int, jobs: int, cores: Sequence[int]) -> set[int]:
+    """Return the cores of one of several processes.
+
+    Examples
+    --------
+    >>> [cores_of(number, 2, (0, 1, 2, 3)) for number in range(2)], cores_of(2, 3, (0, 1))
+    ([{0, 1}, {2, 3}], {0})
+    """
+    if jobs >= len(cores):
+        return {cores[number % len(cores)]}
+    return set(cores[number * len(cores) // jobs : (number + 1) * len(cores) // jobs])
 
 
 def reporter() -> Callable[[int, int, str], None]:
