@@ -113,6 +113,9 @@ def test_a_table_is_that_of_its_seed_and_truths_are_drawn_only_where_that_is_sai
     assert np.array_equal(first.y, again.y)
     assert not np.array_equal(first.y, other.y)
     assert np.array_equal(first.truth, other.truth)
+    loose, plain = made("linear", "loose", 300, 1), made("linear", "plain", 300, 1)
+    assert np.array_equal(loose.X, plain.X)
+    assert np.array_equal(loose.y, plain.y)
     assert not np.array_equal(made("linear", "drawn", 300, 1).truth, made("linear", "drawn", 300, 2).truth)
 
 
@@ -231,6 +234,28 @@ def test_coverage_errors_and_widths_are_those_of_the_fits() -> None:
     assert rare.verdict == "far too low"
     assert found[PRIVATE, "intercept"].verdict == "high"
     assert rare.of_prior == pytest.approx(0.2)
+
+
+def test_errors_that_are_to_be_reached_are_held_against_their_limits() -> None:
+    open_bounds = "logistic/rare/n10000/eps3/zero-out/full/no-bounds"
+    bounds = "logistic/rare/n10000/eps3/zero-out/full/bounds"
+    lines = [
+        fake(PRIVATE, np.full((3, 4), 4.5)),
+        fake(bounds, np.ones((3, 4))),
+        fake(open_bounds, np.full((3, 4), 1.2)),
+    ]
+    lines += [
+        fake(f"linear/{name}/n10000/eps1/zero-out/full/bounds", np.ones((3, 4)))
+        for name in ("plain", "loose")
+    ]
+    found = results.aims(results.scores(results.joined(lines)))
+    by_what = {(item["cell"], item["kind"], item["what"]): item for item in found}
+    first = by_what[PRIVATE, "rare", "RMSE"]
+    assert (first["value"], first["limit"], first["holds"]) == (pytest.approx(0.45), 0.40, False)
+    assert by_what[bounds, "rare", "RMSE"]["holds"]
+    without = by_what[open_bounds, "rare", "RMSE over that with bounds"]
+    assert (without["value"], without["holds"]) == (pytest.approx(1.2), True)
+    assert sum("tight" in item["what"] for item in found) == 3
 
 
 def test_ratios_are_of_the_tables_that_both_have() -> None:

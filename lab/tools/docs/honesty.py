@@ -45,7 +45,8 @@ def packed(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
     versions = sorted({line["version"] for line in mine if "version" in line})
     document: dict[str, Any] = {"versions": versions, "code": code, "scores": scores}
     document |= {"consistency": results.consistency(found), "steps": results.steps(found)}
-    return _clean(document | {"ranks": results.ranks(found)})
+    document |= {"aims": results.aims(results.scores(found)), "ranks": results.ranks(found)}
+    return _clean(document)
 
 
 def _clean(value: Any) -> Any:
@@ -72,7 +73,7 @@ def write_kept(paths: Sequence[Path], folder: Path) -> None:
     document = packed([line for path in paths for line in pool.kept(path)])
     parts = [
         f"{json.dumps(name)}: [\n" + ",\n".join(json.dumps(item) for item in value) + "\n]"
-        if name in ("scores", "consistency", "steps", "ranks")
+        if name in ("scores", "consistency", "steps", "aims", "ranks")
         else f"{json.dumps(name)}: {json.dumps(value)}"
         for name, value in document.items()
     ]

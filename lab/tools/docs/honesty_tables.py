@@ -56,6 +56,7 @@ def blocks(kept: Kept) -> dict[str, Callable[[], str]]:
         "outside": lambda: _outside(kept),
         "consistency": lambda: _consistency(kept),
         "steps": lambda: _steps(kept),
+        "aims": lambda: _aims(kept),
         "ranks": lambda: _ranks(kept),
         "peers": lambda: _peers(kept),
     }
@@ -192,6 +193,14 @@ def _steps(kept: Kept) -> str:
     ]
     header = ("cell", "from epsilon", "coefficients", "ratio", "bound")
     return f"{len(bad)} of {len(found)} pairs.\n\n{_table(header, rows)}"
+
+
+def _aims(kept: Kept) -> str:
+    rows = []
+    for item in kept.document["aims"]:
+        reached = (f"{item['value']:.3g}", f"{item['limit']:g}", "" if item["holds"] else "no")
+        rows.append((f"`{item['cell']}`", CLASSES[item["kind"]], item["what"], *reached))
+    return _table(("cell", "coefficients", "error", "measured", "at most", "holds"), rows)
 
 
 def _ranks(kept: Kept) -> str:

@@ -153,6 +153,7 @@ def _list() -> Iterator[Cell]:
     # Without bounds; small and large tables; the other relation; sampling; persons.
     yield from _cross(MAIN, ("rare", "skewed"), (None, 1.0, 3.0, 8.0), bounded=False)
     yield from _cross(MAIN, ("rare", "skewed"), (None, 3.0, 8.0), (500,), bounded=False)
+    yield from _cross(MAIN, ("rare", "skewed"), (None, 3.0, 8.0), (500,))
     yield from _cross(MAIN, ("plain",), (None, 1.0, 8.0), (300, 50_000))
     yield from _cross(MAIN, ("plain", "one-hot"), (None, 0.5, 2.0, 8.0), (2_000,))
     yield from _cross(MAIN, ("plain", "rare"), (1.0, 8.0), relation="replace-one")

@@ -80,6 +80,8 @@ class Design(NamedTuple):
         Whether rows are of persons, `ROWS` of each, one after another.
     random
         Whether coefficients are drawn anew for every table.
+    like
+        Design whose tables these are, with other bounds.
     """
 
     draw: Callable[[int, np.random.Generator], Made]
@@ -88,6 +90,7 @@ class Design(NamedTuple):
     base: float | None = None
     persons: bool = False
     random: bool = False
+    like: str = ""
 
 
 def plain(rows: int, rng: np.random.Generator) -> Made:
@@ -221,7 +224,7 @@ CHOOSE: dict[str, Design] = {
     "rare": Design(rare, "a 0/1 column of 1.5 %"),
     "one-hot": Design(one_hot, "eight categories, the rarest of 1.8 %"),
     "skewed": Design(skewed, "a lognormal column"),
-    "loose": Design(loose, "bounds ten times too wide"),
+    "loose": Design(loose, "bounds ten times too wide", like="plain"),
     "collinear": Design(collinear, "two columns with a correlation of 0.98"),
     "few-positives": Design(plain, "3 % of the labels are positive", base=-3.7),
     "overdispersed": Design(plain, "counts of variance mu + mu^2 / 0.7", law="negative-binomial"),

@@ -20,7 +20,7 @@ from scipy.stats import chi2, norm
 
 from dpsep_lab.bench.honesty.cells import CELLS, HUGE, Cell, open_twin
 
-__all__ = ["Fits", "Score", "consistency", "joined", "outside", "ranks", "scores", "steps", "verdict"]
+__all__ = ["Fits", "Score", "aims", "consistency", "joined", "outside", "ranks", "scores", "steps", "verdict"]
 
 SPAN = 1.6448536269514722
 """Standard deviations that a 90 % interval reaches to each side."""
@@ -283,6 +283,49 @@ def counted(score: Score) -> bool:
     epsilon = score.cell.epsilon
     ours = score.cell.who == "dpsep" and epsilon is not None and 0.25 <= epsilon <= 8
     return ours and score.verdict not in ("absent", "wrong model", "excused")
+
+
+RARE_ERRORS = {
+    ("logistic", "zero-out"): {1.0: 0.40, 3.0: 0.22, 8.0: 0.19},
+    ("poisson", "zero-out"): {1.0: 0.20, 3.0: 0.11, 8.0: 0.085},
+    ("logistic", "replace-one"): {1.0: 0.65},
+    ("poisson", "replace-one"): {1.0: 0.35},
+}
+"""RMSE of the coefficient of a 0/1 column of 1.5 % of 10,000 rows that is to be reached, by budget."""
+ROOM = 1.3
+"""How much larger an error may be with loose bounds at epsilon 1, and without bounds from epsilon 3 on."""
+
+
+def aims(found: Iterable[Score]) -> list[dict[str, Any]]:
+    """Return the errors that are to be reached, each with its limit and whether it holds.
+
+    Parameters
+    ----------
+    found
+        As `scores` returns them.
+    """
+    known = {(score.cell, score.kind): score for score in found if score.tables}
+    out = []
+    for (cell, kind), score in known.items():
+        limits = RARE_ERRORS.get((cell.target, cell.relation), {})
+        usual = cell.sampling == "full" and cell.who == "dpsep" and not cell.by_person
+        if not usual or cell.epsilon is None:
+            continue
+        rare = cell.design == "rare" and cell.records == 10_000 and cell.bounded and kind == "rare"
+        if rare and cell.epsilon in limits:
+            out.append(_aim(cell, kind, "RMSE", score.rmse, limits[cell.epsilon]))
+        tight = known.get((cell._replace(bounded=True), kind))
+        if not cell.bounded and 3 <= cell.epsilon <= 8 and tight is not None:
+            out.append(_aim(cell, kind, "RMSE over that with bounds", score.rmse / tight.rmse, ROOM))
+        plain = known.get((cell._replace(design="plain"), kind))
+        if cell.design == "loose" and cell.epsilon == 1 and plain is not None:
+            out.append(_aim(cell, kind, "RMSE over that with tight bounds", score.rmse / plain.rmse, ROOM))
+    return out
+
+
+def _aim(cell: Cell, kind: str, what: str, value: float, limit: float) -> dict[str, Any]:
+    row = {"cell": cell.name, "kind": kind, "what": what, "value": value, "limit": limit}
+    return row | {"holds": value <= limit}
 
 
 def consistency(results: dict[str, Fits]) -> list[dict[str, Any]]:

@@ -145,6 +145,10 @@ def shown(found: dict[str, results.Fits]) -> str:
             f"gap to the fit without privacy: {item['cell']}: "
             f"{item['gap']:.3f} sds, worst {item['worst']:.3f}"
         )
+    for item in results.aims(all_scores):
+        words = f"{item['value']:.3g}, to be at most {item['limit']:g}"
+        word = "holds" if item["holds"] else "missed"
+        text.append(f"{word}: {item['cell']}, {item['kind']}: {item['what']} {words}")
     for item in results.steps(found):
         if not item["holds"]:
             words = f"{item['kind']}, ratio {item['ratio']:.2f}, bound {item['bound']:.2f}"

@@ -179,7 +179,7 @@ def made(target: str, design: str, records: int, seed: int) -> Table:
         Number of the table.
     """
     kind, plan = TARGETS[target], DESIGNS[design]
-    rng = np.random.default_rng([zlib.crc32(f"{target}/{design}".encode()), records, seed])
+    rng = np.random.default_rng([zlib.crc32(f"{target}/{plan.like or design}".encode()), records, seed])
     drawn = plan.draw(records, rng)
     base = kind.base if plan.base is None else plan.base
     common = np.array([name != "rare" for name in drawn.classes])
