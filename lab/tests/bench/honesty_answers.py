@@ -1,4 +1,4 @@
-"""Work of a process of the survey that fits nothing; it imports nothing heavy, so that a process starts fast."""
+"""Work of a process of the survey that fits nothing, and imports nothing heavy: a process starts fast."""
 
 from typing import Any
 
