@@ -198,7 +198,8 @@ class Reader:
         for number, chunk in enumerate(padded):
             place = number % len(devices)
             if keep or len(devices) > 1:
-                chunk = jax.device_put(chunk, devices[place])
+                # Where there is one device chunks are not tied to it: programs were compiled for such arrays.
+                chunk = jax.device_put(chunk, devices[place] if len(devices) > 1 else None)
             if keep:
                 kept.append((place, chunk))
             yield place, chunk
