@@ -19,6 +19,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent
 CACHE = ROOT / "build" / "compiled"
 """Programs that were compiled, kept between runs: `make clean` drops them."""
+BYTECODE = ROOT / "build" / "bytecode"
 MOST_CACHED = 2**31
 """Bytes of programs beyond which the cache begins anew."""
 MOST_MAPS = 15_000
@@ -34,6 +35,16 @@ def _share_compiled_programs() -> None:
     os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CACHE))
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
+
+
+def _keep_bytecode() -> None:
+    """Where Python may keep no bytecode beside sources, it is kept here.
+
+    Without any, each process that tests start compiles all of JAX, pandas and scikit-learn: four seconds.
+    """
+    if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
+        sys.dont_write_bytecode = False
+        sys.pycache_prefix = os.environ.setdefault("PYTHONPYCACHEPREFIX", str(BYTECODE))
 
 
 def _settle_threads_and_traces() -> None:
@@ -56,6 +67,7 @@ def _work_in_memory() -> None:
 
 
 _share_compiled_programs()
+_keep_bytecode()
 _settle_threads_and_traces()
 _work_in_memory()
 # Tracing leaves many objects, and by Python's own thresholds a quarter of the time went into looking at them.
