@@ -5,13 +5,15 @@ processes that tests start have them, too.
 """
 
 import ctypes
+import functools
 import gc
 import os
 import random
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -95,6 +97,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = [item for tests in shuffled for item in tests]
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Let the programs of a thread share a context of MLIR; making one for each is most of lowering them."""
+    if session.items:
+        from jax._src.interpreters import mlir
+
+        make = mlir.make_ir_context
+        _context_of = functools.cache(lambda _: make())
+        mlir.make_ir_context = lambda: _context_of(threading.get_ident())
+        _caches.append(_context_of.cache_clear)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Begin a cache that grew too large anew; one process of a run does."""
     if hasattr(config, "workerinput") or not CACHE.is_dir():
@@ -122,12 +135,15 @@ def _few_compiled_programs() -> Iterator[None]:
 
         isolation.forget()
         jax.clear_caches()
+        for forget in _caches:
+            forget()
         gc.collect()
         _give_back()
         # What the process keeps all the same is no reason to drop its programs after each test.
         _bounds["memory"] = max(MOST_MEMORY, _memory() + MORE_MEMORY)
 
 
+_caches: list[Callable[[], None]] = []
 _bounds = {"memory": MOST_MEMORY, "tests": 0}
 
 
