@@ -17,9 +17,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpsep.estimators.input_checks import Structure, declared_classes
 from dpsep.estimators.mixed_base import MixedEstimator
+from dpsep.estimators.rows import log_predictive, log_predictive_learned
 from dpsep.estimators.targets import TargetTags
-from dpsep.families import Gamma
-from dpsep.models import LearnedNoise
 from dpsep.registry import Words, register
 
 Array = NDArray[np.float64]
@@ -83,12 +82,13 @@ class MixedRegressor(TargetTags, RegressorMixin, MixedEstimator):
             spread = variance + (rate / (shape - 1.0) if shape > 1 else np.inf)
         return (mean, np.sqrt(spread)) if return_std else mean
 
-    def _log_predictive(self, mean: Any, variance: Any, y: Array) -> Any:
+    def _log_predictive(self, mean: Array, variance: Array, y: Array) -> Array:
         if not self._learned_noise():
-            return self._likelihood(narrow=False).log_predictive(mean, variance, y)
+            return log_predictive(self._likelihood(narrow=False), mean, variance, y)
         shape, rate = self.posterior_.noise_shape, self.posterior_.noise_rate
-        noise = Gamma.from_shape_and_rate(np.float64(shape), np.float64(rate))  # pyright: ignore[reportArgumentType]
-        return LearnedNoise().log_predictive(mean, variance, noise, y)
+        assert shape is not None
+        assert rate is not None
+        return log_predictive_learned(shape, rate, mean, variance, y)
 
 
 @register("mixed-classifier")
@@ -150,15 +150,13 @@ class MixedClassifier(TargetTags, ClassifierMixin, MixedEstimator):
 
     def _log_both(self, X: Any, groups: Any) -> tuple[Array, Array]:
         mean, variance = self._predictor(X, groups)
-        with jax.enable_x64(True):
-            down = self._log_predictive(mean, variance, -np.ones(len(mean)))
-            up = self._log_predictive(mean, variance, np.ones(len(mean)))
-        return np.asarray(down), np.asarray(up)
+        up = np.ones(len(mean))
+        return self._log_predictive(mean, variance, -up), self._log_predictive(mean, variance, up)
 
     def _warn_of_leaks(self, shape: Structure, y: Any, groups: Any) -> None:
         super()._warn_of_leaks(shape, y, groups)
         self.classes_ = declared_classes(self.classes, y, private=self.private, strict=self.strict)
 
-    def _log_predictive(self, mean: Any, variance: Any, y: Array) -> Any:
+    def _log_predictive(self, mean: Array, variance: Array, y: Array) -> Array:
         narrow = bool(np.max(variance, initial=0.0) <= 1.0)
-        return self._likelihood(narrow=narrow).log_predictive(mean, variance, y)
+        return log_predictive(self._likelihood(narrow=narrow), mean, variance, y)

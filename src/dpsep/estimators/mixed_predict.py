@@ -6,7 +6,6 @@ as units only; with groups as units every row is predicted as one of a new group
 
 from typing import Any, NamedTuple, cast
 
-import jax
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import norm
@@ -50,14 +49,12 @@ class MixedPredictions(LinearDraws):
     outcome_centre_: float
     n_features_in_: int
 
-    def _log_predictive(self, mean: Any, variance: Any, y: Array) -> Any:
+    def _log_predictive(self, mean: Array, variance: Array, y: Array) -> Array:
         raise NotImplementedError
 
     def log_predictive_density(self, X: Any, y: Any, groups: Groups = None) -> Array:
         """Log predictive density (or probability) of each row's target; as in `predict` for groups."""
-        mean, variance = self._predictor(X, groups)
-        with jax.enable_x64(True):
-            return np.asarray(self._log_predictive(mean, variance, self._target(y)))
+        return self._log_predictive(*self._predictor(X, groups), self._target(y))
 
     def summary(self, level: float = 0.9) -> Summary:
         """Return one row a fixed effect and one a standard deviation, with intervals and their DP noise."""

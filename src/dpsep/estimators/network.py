@@ -6,7 +6,6 @@ from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Any, ClassVar, Literal, Self, cast, overload
 
-import jax
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin, RegressorMixin
@@ -29,10 +28,9 @@ from dpsep.estimators.network_releases import sampling_of
 from dpsep.estimators.network_run import recipe_of
 from dpsep.estimators.network_task import task_of
 from dpsep.estimators.private import mark_score, statement_of
-from dpsep.estimators.rows import log_predictive, padded
+from dpsep.estimators.rows import log_predictive, log_predictive_learned, padded
 from dpsep.estimators.statement import PrivacyStatement
-from dpsep.families import Gamma
-from dpsep.models import LearnedNoise, ProbitLikelihood
+from dpsep.models import ProbitLikelihood
 from dpsep.models.network_factors import Outcome
 from dpsep.privacy.mechanism import Relation
 from dpsep.privacy.sampling import Sampling
@@ -253,10 +251,10 @@ class NetworkRegressor(RegressorMixin, NetworkEstimator):
 
     def _log_predictive(self, mean: Array, variance: Array, y: Array) -> Array:
         found = self.posterior_
+        assert found.noise_shape is not None
+        assert found.noise_rate is not None
         scaled = (y - found.target_centre) / found.target_scale
-        with jax.enable_x64(True):
-            noise = Gamma.from_shape_and_rate(np.float64(found.noise_shape), np.float64(found.noise_rate))  # pyright: ignore
-            density = np.asarray(LearnedNoise().log_predictive(mean, variance, noise, scaled))
+        density = log_predictive_learned(found.noise_shape, found.noise_rate, mean, variance, scaled)
         return density - math.log(found.target_scale)
 
 

@@ -6,6 +6,7 @@ what the posterior was fitted to. With independent weights the drawn network is 
 """
 
 import math
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -132,7 +133,7 @@ class FittedNetwork(NamedTuple):
         with jax.enable_x64(True):
             weights = tuple(jnp.asarray(part) for part in drawn)
             found = [
-                np.asarray(self._outputs(weights, jnp.asarray(X[start : start + ROWS], jnp.float64)))
+                np.asarray(_outputs(*self._known(self.variance), weights, X[start : start + ROWS]))
                 for start in range(0, len(X), ROWS)
             ]
         return np.concatenate([np.zeros((len(drawn[0]), 0)), *found], axis=1)
@@ -157,41 +158,59 @@ class FittedNetwork(NamedTuple):
             rows, level=level, noise=noisy, note=LEFT_OUT if noisy and not self.noise_aware else ""
         )
 
-    def _outputs(self, drawn: tuple[jax.Array, ...], rows: jax.Array) -> jax.Array:
+    def _known(self, variance: Array) -> tuple[str, str, "_Known"]:
+        """What programs are compiled for, and what they take: the network with these variances of weights."""
         columns = Columns(*(jnp.asarray(part) for part in (self.low, self.high, self.centre, self.scale)))
-        x = columns.apply(rows)
-        activation: Any = self.activation
-        if self.kind == "kronecker":
-            mean = tuple(jnp.asarray(part) for part in self.layers(self.mean))
-            output, tangent = jax.linearize(lambda weights: through(weights, x, activation).output, mean)
-            moved = tuple(one - centre for one, centre in zip(drawn, mean, strict=True))
-            return output + jax.lax.map(tangent, moved)
-        x = x @ self.turn if self.kind == "diagonal" else x
-        return jax.lax.map(lambda weights: through(weights, x, activation).output, drawn)
+        layers = self.layers(self.mean), self.layers(variance)
+        return self.kind, self.activation, _Known(columns, self.turn, *layers, self.left, self.right)
 
     def _predictor(self, rows: Array) -> tuple[Array, Array]:
+        total = self.variance + (self.noise_variance if self.noise_aware else 0.0)
         with jax.enable_x64(True):
-            columns = Columns(*(jnp.asarray(part) for part in (self.low, self.high, self.centre, self.scale)))
-            x = columns.apply(jnp.asarray(rows, jnp.float64))
-            total = self.variance + (self.noise_variance if self.noise_aware else 0.0)
-            activation: Any = self.activation
-            if self.kind == "diagonal":
-                layers = tuple(
-                    network.Layer(jnp.asarray(mean), jnp.asarray(variance))
-                    for mean, variance in zip(self.layers(self.mean), self.layers(total), strict=True)
-                )
-                moments = jax.vmap(lambda row: network.forward(layers, row, activation))(x @ self.turn)
-                return np.asarray(moments.mean), np.asarray(moments.variance)
-            weights = tuple(jnp.asarray(part) for part in self.layers(self.mean))
-            passed = through(weights, x, activation)
-            if self.kind == "point":
-                return np.asarray(passed.output), np.zeros(len(rows))
-            bases = tuple(
-                Basis(jnp.asarray(left), jnp.asarray(right), jnp.zeros(()))
-                for left, right in zip(self.left, self.right, strict=True)
-            )
-            variance = spread(turn(bases, passed), tuple(map(jnp.asarray, self.layers(total))))
-            return np.asarray(passed.output), np.asarray(variance)
+            mean, variance = _moments(*self._known(total), np.asarray(rows, np.float64))
+        return np.asarray(mean), np.asarray(variance)
+
+
+class _Known(NamedTuple):
+    """A network as compiled programs take it: maps of the features, and of each layer the weights."""
+
+    columns: Columns
+    turn: Any
+    mean: tuple[Any, ...]
+    variance: tuple[Any, ...]
+    left: tuple[Any, ...]
+    right: tuple[Any, ...]
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _moments(kind: str, activation: Any, known: _Known, rows: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Mean and variance of the output for each row."""
+    x = known.columns.apply(rows)
+    if kind == "diagonal":
+        layers = tuple(map(network.Layer, known.mean, known.variance))
+        moments = jax.vmap(lambda row: network.forward(layers, row, activation))(x @ known.turn)
+        return moments.mean, moments.variance
+    passed = through(known.mean, x, activation)
+    if kind == "point":
+        return passed.output, jnp.zeros(len(rows))
+    bases = tuple(
+        Basis(left, right, jnp.zeros(())) for left, right in zip(known.left, known.right, strict=True)
+    )
+    return passed.output, spread(turn(bases, passed), known.variance)
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _outputs(
+    kind: str, activation: Any, known: _Known, drawn: tuple[jax.Array, ...], rows: jax.Array
+) -> jax.Array:
+    """Output of each drawn network for each row."""
+    x = known.columns.apply(rows)
+    if kind == "kronecker":
+        output, tangent = jax.linearize(lambda weights: through(weights, x, activation).output, known.mean)
+        moved = tuple(one - centre for one, centre in zip(drawn, known.mean, strict=True))
+        return output + jax.lax.map(tangent, moved)
+    x = x @ known.turn if kind == "diagonal" else x
+    return jax.lax.map(lambda weights: through(weights, x, activation).output, drawn)
 
 
 class NetworkSample(NamedTuple):

@@ -26,6 +26,7 @@ from dpsep.estimators.base import LinearWeights
 from dpsep.estimators.glm import LinearRegression
 from dpsep.estimators.mixed_base import MixedEstimator
 from dpsep.estimators.mixture import GaussianMixture
+from dpsep.estimators.rows import log_predictive
 from dpsep.estimators.store import Estimator
 
 __all__ = ["predictions", "row_scores"]
@@ -148,9 +149,7 @@ def _log_density(
     if linear or not isinstance(estimator, LinearWeights | MixedEstimator):
         return np.asarray(estimator.log_predictive_density(rows, target, **by_group))
     mean, variance = estimator._predictor(rows, **by_group)
-    with jax.enable_x64(True):
-        coded = estimator._target(target)
-        return np.asarray(estimator._likelihood(narrow=False).log_predictive(mean, variance, coded))
+    return log_predictive(estimator._likelihood(narrow=False), mean, variance, estimator._target(target))
 
 
 def _pit(estimator: Any, rows: pl.DataFrame, target: Array, groups: NDArray[Any] | None) -> Array:

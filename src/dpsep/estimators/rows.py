@@ -12,6 +12,9 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsep.families import Gamma
+from dpsep.models import LearnedNoise
+
 Array = NDArray[np.float64]
 
 _LARGE = 1024
@@ -54,6 +57,18 @@ def log_predictive(likelihood: Any, mean: Array, variance: Array, y: Array) -> A
     return padded(partial(_log_predictive, likelihood), mean, variance, y)[0]
 
 
+def log_predictive_learned(shape: float, rate: float, mean: Array, variance: Array, y: Array) -> Array:
+    """Return the same of targets with normal noise whose precision is Gamma of this shape and rate."""
+    return padded(partial(_log_predictive_learned, shape, rate), mean, variance, y)[0]
+
+
 @partial(jax.jit, static_argnums=0)
 def _log_predictive(likelihood: Any, mean: jax.Array, variance: jax.Array, y: jax.Array) -> tuple[jax.Array]:
     return (likelihood.log_predictive(mean, variance, y),)
+
+
+@jax.jit
+def _log_predictive_learned(
+    shape: jax.Array, rate: jax.Array, mean: jax.Array, variance: jax.Array, y: jax.Array
+) -> tuple[jax.Array]:
+    return (LearnedNoise().log_predictive(mean, variance, Gamma.from_shape_and_rate(shape, rate), y),)
