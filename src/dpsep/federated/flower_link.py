@@ -199,13 +199,16 @@ def public_key(path: Path) -> bytes:
     return public_key_to_bytes(key)
 
 
-def end(process: subprocess.Popen[bytes], patience: float = 10.0) -> None:
-    """End a process that was started in a session of its own, and what it started; kill what does not go."""
+def end(*processes: subprocess.Popen[bytes], patience: float = 10.0) -> None:
+    """End processes that were started in sessions of their own, and what they started; kill what stays."""
     for number in (signal.SIGTERM, signal.SIGKILL):
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, number)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(patience)
+        for process in processes:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, number)
+        limit = time.monotonic() + patience
+        for process in processes:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.0, limit - time.monotonic()))
 
 
 @contextlib.contextmanager

@@ -21,12 +21,12 @@ from pathlib import Path
 from typing import Any
 
 from dpsep.federated.flower_link import end
-from dpsep.federated.flower_site import run_site
+from dpsep.federated.flower_site import BEAT, run_site
 
 __all__ = ["FAULTS", "Sites", "local_sites", "main", "show_log"]
 
 FAULTS = {
-    "kill": "kill -9 in round 2, between keeping the answer and sending it; started again at once",
+    "kill": "kill -9 in round 2, between keeping the answer and sending it; started again",
     "garbage": "random bytes in place of the first answer to round 2",
     "slow": "ten times slower from round 2 on",
 }
@@ -76,21 +76,27 @@ class Sites:
     def watch(self) -> None:
         """Start sites that ended again, without their fault, until `close`.
 
-        A node that was killed cannot come back before the SuperLink has noticed: it may take some starts.
+        The SuperLink takes a node that was killed for alive until it has missed two beats, and refuses it
+        till then: the first start waits for one of them, and may have to be repeated.
         """
+        ended: dict[str, float] = {}
         while not self._closing.wait(1.0):
             for name, process in list(self.processes.items()):
-                if process.poll() is not None:
-                    if process.returncode == -signal.SIGKILL:
-                        self.restarts.append(name)
-                    self.faults.pop(name, None)
-                    self.start(name)
+                if process.poll() is None:
+                    continue
+                killed = process.returncode == -signal.SIGKILL
+                if time.monotonic() - ended.setdefault(name, time.monotonic()) < (BEAT if killed else 0):
+                    continue
+                if killed:
+                    self.restarts.append(name)
+                self.faults.pop(name, None)
+                del ended[name]
+                self.start(name)
 
     def close(self) -> None:
         """End all processes."""
         self._closing.set()
-        for process in self.processes.values():
-            end(process)
+        end(*self.processes.values())
 
 
 @contextlib.contextmanager
