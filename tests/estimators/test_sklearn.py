@@ -41,10 +41,10 @@ NETWORK: dict[str, Any] = {"hidden": 3, "steps": 2}
 OPEN: dict[str, dict[str, Any]] = {
     "linear": {},
     "mixture": {"steps": 5, "method": "em"},
-    "network": NETWORK | {"steps": 200, "method": "point"},
-    "network-classifier": NETWORK | {"steps": 200, "method": "point"},
-    "own": OWN | {"steps": 30, "factors": "laplace"},
-    "mixed-classifier": {"family": "probit", "steps": 30},
+    "network": NETWORK | {"steps": 60, "method": "point"},
+    "network-classifier": NETWORK | {"steps": 60, "method": "point"},
+    "own": OWN | {"steps": 8, "factors": "laplace"},
+    "mixed-classifier": {"family": "probit", "steps": 8},
 }
 """What makes an estimator cheap without privacy; few steps do for others."""
 PRIVATE: dict[str, dict[str, Any]] = {
@@ -76,7 +76,7 @@ def expected(estimator: Any) -> dict[str, str]:
 
 
 @parametrize_with_checks(
-    [entry.load()(private=False, **OPEN.get(entry.name, {"steps": 30})) for entry in ENTRIES]
+    [entry.load()(private=False, **OPEN.get(entry.name, {"steps": 8})) for entry in ENTRIES]
 )
 def test_scikit_learn_accepts_it_without_privacy(estimator, check):
     check(estimator)
