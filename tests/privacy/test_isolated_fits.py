@@ -1,5 +1,7 @@
 """No record moves another, bit for bit: every program of every fit, every slot, eleven hostile values."""
 
+import re
+
 import pytest
 
 from dpsep.privacy.isolation import Program
@@ -9,13 +11,17 @@ from .isolated_fits import FITS, mixed, programs_of
 pytestmark = pytest.mark.filterwarnings("ignore::dpsep.theory.glm_defaults.WeakBudgetWarning")
 
 
-def _long(name: str) -> bool:
-    """Groups as units with slopes: one family does for `make test`, since the others' slopes are the same."""
-    return "by group" in name and name.endswith(("slopes", "correlated")) and "linear" not in name
+SELDOM = re.compile(
+    "mixed linear by group slopes|mixed (poisson|probit) by group.*|mixed logistic by group .+"
+    "|mixture (sep|vi) spherical|(logistic|poisson|gamma|probit) no intercept|network not direct"
+    "|network labels sep (kronecker (relu|sine)|diagonal sigmoid)"
+    "|network sep (kronecker sigmoid|diagonal (relu|sine))"
+)
+"""Fits for `make deep`: what they are made of is in others, by kind, method, activation and family."""
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.deep) if _long(name) else name for name in FITS]
+    "name", [pytest.param(name, marks=pytest.mark.deep if SELDOM.fullmatch(name) else ()) for name in FITS]
 )
 def test_a_record_moves_no_bit_of_another_in_any_slot(name: str) -> None:
     programs = programs_of(name, 13)
