@@ -9,6 +9,7 @@ with all derivatives of the log-likelihood, is traced once, from shapes and with
 The proof is in docs/proofs/own-model.md.
 """
 
+import functools
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ import numpy as np
 
 from dpsep.families import Gamma
 from dpsep.models.glm import Columns, Public
+from dpsep.models.mixed import GroupModel
 from dpsep.models.multi_predictor import LinkedPublic, Units, unit_contribution
 
 ROWS = 128
@@ -51,7 +53,7 @@ class FrozenContribution:
 
 
 def freeze(model: Units, columns: int, shapes: tuple[tuple[int, ...], ...]) -> FrozenContribution:
-    """Trace the contribution of one unit.
+    """Trace the contribution of one unit; once for all fits of a model that declared numbers make.
 
     Parameters
     ----------
@@ -62,6 +64,11 @@ def freeze(model: Units, columns: int, shapes: tuple[tuple[int, ...], ...]) -> F
     shapes
         Of the arrays of one unit.
     """
+    # What a user's function refers to may have changed since the last fit.
+    return (_frozen_once if isinstance(model, GroupModel) else _frozen)(model, columns, shapes)
+
+
+def _frozen(model: Units, columns: int, shapes: tuple[tuple[int, ...], ...]) -> FrozenContribution:
     with jax.enable_x64(True):
 
         def some(*shape: int) -> Any:
@@ -74,6 +81,9 @@ def freeze(model: Units, columns: int, shapes: tuple[tuple[int, ...], ...]) -> F
         unit = tuple(some(*shape) for shape in shapes)
         program = jax.make_jaxpr(lambda public, unit: unit_contribution(model, public, unit))(public, unit)
     return FrozenContribution(_digest(str(program), program), program)
+
+
+_frozen_once = functools.lru_cache(32)(_frozen)
 
 
 def _digest(text: str, program: Any) -> str:
