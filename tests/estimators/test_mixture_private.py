@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from scipy.optimize import linear_sum_assignment
 from scipy.stats import norm
 
 from dpsep import GaussianMixture, Ledger, OverBudget
+from dpsep.inference import sketch
 from dpsep.privacy.checkpoint import CheckpointError
 from dpsep.privacy.gate import Gate
 from dpsep.privacy.leaks import PrivacyLeakError, PrivacyLeakWarning
@@ -25,6 +27,14 @@ SCALINGS: dict[str, dict[str, Any]] = {
     "private scaling": {},
     "prior": {"mean_prior": 0.5, "mean_scale": 3.0},
 }
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _quick() -> Iterator[None]:
+    """Search twice for a start: these clusters lie apart, and every fit searches in its rehearsal, too."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sketch, "RESTARTS", 2)
+        yield
 
 
 class Died(Exception):

@@ -1,18 +1,27 @@
 """The covariance that noise gives to a result, against what many runs show."""
 
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
 from dpsep import GaussianMixture
-from dpsep.inference import propagation
+from dpsep.inference import propagation, sketch
 from dpsep.inference.mixture_update import Settings
 from dpsep.models.glm import Columns
 
 RECORDS = 1000
 FITS = 20
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _quick() -> Iterator[None]:
+    """Search twice for a start: a single column of records leaves little to miss."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sketch, "RESTARTS", 2)
+        yield
 
 
 def overlapping(apart: float) -> np.ndarray:
