@@ -9,8 +9,9 @@ import pytest
 
 from dpsep.families import Gamma
 from dpsep.models.custom import CustomModel, Linear, arrange
-from dpsep.models.frozen import freeze
+from dpsep.models.frozen import freeze, same_functions
 from dpsep.models.glm import Columns, Public
+from dpsep.models.mixed import Effects, GroupModel
 from dpsep.models.multi_predictor import LinkedPublic
 
 SHAPES = ((2,), ())
@@ -56,6 +57,35 @@ def test_a_function_that_changes_its_mind_is_not_asked_again() -> None:
     assert mean.shape == (4, d)
     assert precision.shape == (4, d * (d + 1) // 2)
     assert len(calls) == asked, "the program runs, not the function"
+
+
+def test_a_function_is_traced_for_each_fit_but_where_nothing_changes_between_fits() -> None:
+    centre = [0.0]
+
+    def shifted(params: Any, record: Any) -> Any:
+        return -((params["u"] - record.y - centre[0]) ** 2)
+
+    def digest() -> str:
+        return freeze(model(shifted), 2, SHAPES).digest
+
+    first = digest()
+    centre[0] = 1.0
+    second = digest()
+    assert second != first, "what the function refers to has changed"
+    with same_functions():
+        assert digest() == second
+        centre[0] = 2.0
+        assert digest() == second
+    assert digest() not in (first, second)
+
+
+def test_what_declared_numbers_make_is_traced_once() -> None:
+    def frozen(**more: Any) -> Any:
+        effects = Effects(2, noise=True)
+        return freeze(GroupModel(effects, **more), 2, ((3, 2), (3,)))
+
+    assert frozen() is frozen()
+    assert frozen(factors="laplace") is not frozen()
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])

@@ -39,6 +39,7 @@ from numpy.typing import NDArray
 
 from dpsep.audit.bounds import Bound, Counts, counts_at, gaussian_power, lower_bound
 from dpsep.audit.taps import seeded, tapped
+from dpsep.models.frozen import same_functions
 from dpsep.privacy.gate import Gate, Reader
 from dpsep.privacy.gaussian import gaussian_mu
 from dpsep.privacy.grid import Block
@@ -295,6 +296,7 @@ def watching(watch: Watch) -> Iterator[None]:
         yield
 
 
+@same_functions()
 def trials(
     estimator: Any, X: Array, y: Array | None, *, canaries: int = 16, runs: int = 100, seed: int = 0
 ) -> Trials:

@@ -22,10 +22,12 @@ from dpsep.audit.bounds import counts_at, lower_bound
 from dpsep.audit.canary import Audit
 from dpsep.audit.replay import arrays_of
 from dpsep.audit.taps import seeded
+from dpsep.models.frozen import same_functions
 
 Array = NDArray[np.float64]
 
 
+@same_functions()
 def membership_audit(
     estimator: Any,
     X: Array,

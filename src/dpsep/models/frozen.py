@@ -11,7 +11,9 @@ The proof is in docs/proofs/own-model.md.
 
 import functools
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -65,7 +67,17 @@ def freeze(model: Units, columns: int, shapes: tuple[tuple[int, ...], ...]) -> F
         Of the arrays of one unit.
     """
     # What a user's function refers to may have changed since the last fit.
-    return (_frozen_once if isinstance(model, GroupModel) else _frozen)(model, columns, shapes)
+    return (_frozen_once if isinstance(model, GroupModel) else _own.get())(model, columns, shapes)
+
+
+@contextmanager
+def same_functions() -> Iterator[None]:
+    """Trace a user's model once while the block runs: for many fits, between which nothing changes it."""
+    before = _own.set(functools.lru_cache(32)(_frozen))
+    try:
+        yield
+    finally:
+        _own.reset(before)
 
 
 def _frozen(model: Units, columns: int, shapes: tuple[tuple[int, ...], ...]) -> FrozenContribution:
@@ -84,6 +96,9 @@ def _frozen(model: Units, columns: int, shapes: tuple[tuple[int, ...], ...]) -> 
 
 
 _frozen_once = functools.lru_cache(32)(_frozen)
+_own: ContextVar[Callable[..., FrozenContribution]] = ContextVar(
+    "how a user's model is traced", default=_frozen
+)
 
 
 def _digest(text: str, program: Any) -> str:
