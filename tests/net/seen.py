@@ -13,6 +13,7 @@ import re
 import warnings
 from collections.abc import Callable
 from functools import partial
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -229,6 +230,7 @@ _CHANGING = re.compile(
     r"[0-9a-f]{32,64}|\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2}(?:\.\d+)?)?(?:Z|\+00:00)?)?|\d+\.\d+ s\b"
 )
 _NUMBER = re.compile(r"-?\d+\.\d{4,}(?:e-?\d+)?")
+_ANY_NUMBER = re.compile(r"[-−]?\d+(?:[.,]\d+)*(?:e[-+]?\d+)?")
 
 
 def plain(text: str, folder: Path) -> str:
@@ -237,8 +239,24 @@ def plain(text: str, folder: Path) -> str:
     return _NUMBER.sub(lambda found: f"{float(found[0]):.6g}", text)
 
 
-def _words(text: str) -> str:
-    return digest(text.encode())
+class _Page(HTMLParser):
+    """Names and texts of a page's elements; its numbers are those of the files beside it, or of pictures."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        self.seen.append(f"<{tag}>")
+
+    def handle_data(self, data: str) -> None:
+        self.seen.append(_ANY_NUMBER.sub("#", data))
+
+
+def _words(path: Path, folder: Path) -> str:
+    text = plain(path.read_text("utf-8"), folder)
+    return digest("\n".join(_Page(text).seen if path.suffix == ".html" else [text]).encode())
 
 
 def folder_of(name: str, folder: Path) -> Document:
@@ -277,7 +295,7 @@ def folder_of(name: str, folder: Path) -> Document:
             done = CliRunner().invoke(app, [str(part) for part in command])
             said.append([done.exit_code, *(plain(done.output, folder).splitlines()[-3:])])
     files = {
-        str(path.relative_to(folder)): _words(plain(path.read_text("utf-8"), folder))
+        str(path.relative_to(folder)): _words(path, folder)
         for path in sorted(run.rglob("*"))
         if path.is_file()
     }

@@ -2,7 +2,8 @@
 
 What each gave is kept in `kept.json`. A change that should alter nothing alters nothing here; where one must,
 `python tests/net/keep.py` keeps the new results, and the commit says why each of them moved. `make test`
-looks at the first combinations of kinds whose bits do not depend on the machine, `make deep` at all.
+looks at the first combinations of kinds whose bits do not depend on the machine, `make deep` at all. Another
+machine is had by `XLA_FLAGS=--xla_cpu_max_isa=AVX`.
 """
 
 import json
@@ -27,13 +28,13 @@ IN_TEST = 3
 """Combinations of a kind that `make test` looks at."""
 
 
-def _long(part: str, name: str, seen: int) -> bool:
+def _long(name: str, seen: int) -> bool:
     """Whether `make deep` alone looks at a fit: there are enough of its kind, or its bits are of a machine.
 
     The search of a mixture's start is in single precision, and networks and variances of groups amplify last
     digits: on another machine, or compiled otherwise, such fits are others.
     """
-    return seen > IN_TEST or "mixture" in name or "network" in name or (part == "open" and "mixed" in name)
+    return seen > IN_TEST or any(kind in name for kind in ("mixture", "network", "mixed"))
 
 
 def _named() -> list[Any]:
@@ -43,7 +44,7 @@ def _named() -> list[Any]:
         for name in names:
             kind = name.partition(":")[0]
             seen[kind] += 1
-            marks = pytest.mark.deep if _long(part, name, seen[kind]) else ()
+            marks = pytest.mark.deep if _long(name, seen[kind]) else ()
             found.append(pytest.param(part, name, marks=marks, id=f"{part}-{name}"))
     return found
 
