@@ -19,6 +19,7 @@ from dpsep.privacy.ledger import Ledger
 from dpsep.privacy.mechanism import Schedule
 from dpsep.privacy.open_gate import OpenGate
 from dpsep.privacy.permit import Permit
+from dpsep.privacy.reader import Readers
 from dpsep.recipe import Recipe, Stage
 
 Progress = Callable[[int, int], None]
@@ -53,6 +54,8 @@ class Spend(NamedTuple):
         What each part of the schedule releases, in a word.
     unit
         Whose privacy is counted.
+    doubt
+        Why the budget may be too small; empty where it is not.
     """
 
     permit: Permit
@@ -63,6 +66,7 @@ class Spend(NamedTuple):
     path: Path
     names: tuple[str, ...]
     unit: str = "record"
+    doubt: str = ""
 
 
 def fit_private(
@@ -129,15 +133,18 @@ def fit_private(
         purpose=recipe.purpose,
     )
     spent = (permit, permit.schedule, permit.epsilon, recipe.scaling, secure)
-    return result, Spend(*spent, path, names, recipe.unit)
+    return result, Spend(*spent, path, names, recipe.unit, recipe.doubt)
 
 
 def fit_open(stages: Sequence[Stage], records: Records) -> Any:
     """Run stages without privacy, on exact sums: what it returns must never be reported beside an epsilon."""
     path = Path(estimates=False)
+    readers = Readers()
     values: dict[str, Any] = {}
     for stage in stages:
         arrays = stage.rows(records)
-        opened = partial(OpenGate, arrays)
-        values[stage.name] = stage.run(opened, values, path) if stage.own is None else stage.own(arrays)
+        opened = partial(OpenGate, arrays, readers=readers)
+        values[stage.name] = (
+            stage.run(opened, values, path) if stage.own is None else stage.own(arrays, values)
+        )
     return values[stages[-1].name]

@@ -6,6 +6,7 @@ import os
 import pickle
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from dpsep.privacy.mechanism import Mechanism, Schedule
 from dpsep.privacy.noise import SecureStream, SeededStream
 from dpsep.privacy.permit import authorise_again
 from dpsep.privacy.reader import CAPACITY
-from dpsep.privacy.sampling import FullBatch, ShuffledEpochs
+from dpsep.privacy.sampling import FullBatch, PoissonSampling, ShuffledEpochs
 
 from .gate_help import BLOCKS, FLAT, Parts, gate_for, mechanism, permit_for, poisson, vectors
 
@@ -174,13 +175,34 @@ def test_gates_that_share_a_permit_share_its_releases() -> None:
             gate.release(ONE)
 
 
-def test_a_new_gate_cannot_begin_in_the_middle_of_a_shuffled_pass() -> None:
+def test_a_new_gate_goes_on_in_the_middle_of_a_shuffled_pass_and_cannot_begin_there() -> None:
     part = Mechanism(ShuffledEpochs(2), "zero-out", 4, 1.0, 4)
     permit = permit_for(part)
+    read: list[int] = []
+
+    def noted(self: Any, contribution: Any, blocks: Any, public: Any, rows: Any) -> Any:
+        read.extend(np.asarray(rows).tolist())
+        return [np.zeros(block.coordinates, np.int64) for block in blocks]
+
     records = (np.zeros((4, 3)),)
-    Gate(records, part, FLAT, Parts(), permit, stream=SeededStream(1)).release(ONE)
+    with mock.patch("dpsep.privacy.gate.Reader.sums", noted):
+        for seed in range(4):
+            Gate(records, part, FLAT, Parts(), permit, stream=SeededStream(seed)).release(ONE)
+    assert sorted(read[:4]) == sorted(read[4:]) == [0, 1, 2, 3], "each pass reads each record once"
+    resumed = permit_for(part)
+    resumed.count(part, 1)
     with pytest.raises(ValueError, match="middle of a pass"):
-        Gate(records, part, FLAT, Parts(), permit, stream=SeededStream(1))
+        Gate(records, part, FLAT, Parts(), resumed, stream=SeededStream(1)).release(ONE)
+    assert resumed.made(part) == 1, "and nothing was granted"
+
+
+def test_a_secure_gate_does_not_go_on_with_rows_that_a_seed_draws() -> None:
+    part = Mechanism(PoissonSampling(0.5), "zero-out", 4, 1.0, 4)
+    permit = permit_for(part)
+    Gate((np.zeros((4, 3)),), part, FLAT, Parts(), permit, stream=SeededStream(1)).release(ONE)
+    with pytest.raises(NotCharged, match="cannot share a mechanism"):
+        Gate((np.zeros((4, 3)),), part, FLAT, Parts(), permit, stream=SecureStream()).release(ONE)
+    assert permit.made(part) == 1
 
 
 def test_equal_parts_of_a_schedule_are_charged_and_granted_twice() -> None:

@@ -26,6 +26,7 @@ from dpsep.privacy.ledger import CHARGES, Ledger, Row
 from dpsep.privacy.mechanism import Schedule
 from dpsep.privacy.noise import SeededStream, WordStream
 from dpsep.privacy.permit import Permit, authorise, authorise_again, describe
+from dpsep.privacy.reader import Readers
 from dpsep.privacy.rehearsal import rehearse
 from dpsep.privacy.release_log import KeptGate, KeptReleases, ReleaseLog
 
@@ -47,6 +48,8 @@ class Run(NamedTuple):
         Name of each part of the schedule.
     records
         Reads the table's arrays.
+    readers
+        What cuts them into chunks, for all gates.
     """
 
     permit: Permit
@@ -54,6 +57,7 @@ class Run(NamedTuple):
     log: ReleaseLog
     stages: tuple[str, ...]
     records: Callable[[], Records]
+    readers: Readers
 
     def stage(
         self,
@@ -66,7 +70,8 @@ class Run(NamedTuple):
 
         def opened(blocks: Sequence[Block], contribution: Contribution) -> KeptGate:
             mechanism = self.permit.schedule.parts[part]
-            gate: Gate = make_gate(records, mechanism, blocks, contribution, self.permit, stream=self.stream)
+            given = (records, mechanism, blocks, contribution, self.permit)
+            gate: Gate = make_gate(*given, stream=self.stream, readers=self.readers)
             return kept.gate(gate)
 
         return opened
@@ -120,7 +125,7 @@ def charged_run(
         else:
             permit = _again(log, schedule, delta, ledger, names, unit, secure=stream is None)
         try:
-            result = work(Run(permit, stream, log, names, records))
+            result = work(Run(permit, stream, log, names, records, Readers()))
         except BaseException as error:
             if ledger is not None:
                 ledger.finish(permit.run, "failed")

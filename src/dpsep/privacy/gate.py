@@ -61,9 +61,9 @@ from dpsep.privacy.leaks import float_noise, warn_leak
 from dpsep.privacy.mechanism import Mechanism
 from dpsep.privacy.noise import MAX_SD, MIN_SD, SecureStream, WordStream, float_gaussian, rounded_gaussian
 from dpsep.privacy.permit import NotCharged, Permit, authorise, describe
-from dpsep.privacy.reader import DeviceError, Reader, capacity_of, chunk_size, round_up
+from dpsep.privacy.reader import DeviceError, Reader, Readers, capacity_of, chunk_size, round_up
 from dpsep.privacy.record_sources import Part, Records
-from dpsep.privacy.sampling import FullBatch, RowNumbers
+from dpsep.privacy.sampling import FullBatch, RowNumbers, Sampler
 
 __all__ = [
     "DeviceError",
@@ -104,6 +104,8 @@ class Gate:
         From `authorise`.
     stream
         Source of coins and noise; a fresh secure stream by default.
+    readers
+        What the gates of a run share, so that a table is cut once.
     noise
         ``"rounded"`` (exact, default) or ``"float"`` (for experiments; a `PrivacyLeakWarning` says so).
     strict
@@ -119,6 +121,7 @@ class Gate:
         permit: Permit,
         *,
         stream: WordStream | None = None,
+        readers: Readers | None = None,
         noise: Literal["rounded", "float"] = "rounded",
         strict: bool = False,
     ) -> None:
@@ -138,10 +141,8 @@ class Gate:
         self._contribution = contribution
         self._permit = permit
         self._ticket = permit.claim(mechanism)
-        self._sampler = mechanism.sampling.start(self._stream, mechanism.records, permit.made(mechanism))
-        self._reader = Reader(
-            records, capacity_for(mechanism, self.blocks, contribution), sampled=is_sampled(mechanism)
-        )
+        capacity = capacity_for(mechanism, self.blocks, contribution)
+        self._reader = (readers or Readers()).reader(records, capacity, sampled=is_sampled(mechanism))
         hosts.agree("gate", mechanism, self.blocks, type(contribution).__name__, self._reader.layout())
 
     @property
@@ -167,9 +168,10 @@ class Gate:
         public
             What the contribution may depend on besides the record: constants and earlier releases.
         """
+        sampler = self._permit.sampler(self.mechanism, self._start, secure=self._stream.secure)
         self._permit.take(self.mechanism, self._ticket)
         with hosts.together():
-            rows = self._drawn()
+            rows = self._drawn(sampler)
             sums = self._reader.sums(self._contribution, self.blocks, public, rows)
             if not hosts.leads():
                 return hosts.tell(None)
@@ -180,11 +182,14 @@ class Gate:
                 }
             )
 
-    def _drawn(self) -> RowNumbers:
+    def _start(self, step: int) -> Sampler:
+        return self.mechanism.sampling.start(self._stream, self.mechanism.records, step)
+
+    def _drawn(self, sampler: Sampler) -> RowNumbers:
         """Rows of the step; of several processes the leader draws them, where there is anything to draw."""
         if not hosts.several() or isinstance(self.mechanism.sampling, FullBatch):
-            return self._sampler.next()
-        drawn = {"rows": np.asarray(self._sampler.next())} if hosts.leads() else None
+            return sampler.next()
+        drawn = {"rows": np.asarray(sampler.next())} if hosts.leads() else None
         return hosts.tell(drawn)["rows"]
 
     def _noised(self, block: Block, total: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -202,12 +207,13 @@ def make_gate(
     permit: Permit,
     *,
     stream: WordStream | None = None,
+    readers: Readers | None = None,
 ) -> Gate:
     """Return the gate to these records: this file's, or that of the federation that holds them."""
     first = records[0]
     given = (records, mechanism, blocks, contribution, permit)
     elsewhere = first.source.gate(*given, stream=stream) if isinstance(first, Part) else None
-    return Gate(*given, stream=stream) if elsewhere is None else elsewhere
+    return Gate(*given, stream=stream, readers=readers) if elsewhere is None else elsewhere
 
 
 def check_blocks(mechanism: Mechanism, blocks: Sequence[Block]) -> None:

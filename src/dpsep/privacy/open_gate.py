@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsep.privacy.gate import Reader, Records, capacity_of
+from dpsep.privacy.gate import Records
 from dpsep.privacy.grid import Block, Contribution
+from dpsep.privacy.reader import Readers, capacity_of
 
 
 class OpenGate:
@@ -29,15 +30,24 @@ class OpenGate:
         The parts of a sum; a clip may be infinite.
     contribution
         What each record adds.
+    readers
+        What the gates of a fit share, so that a table is cut once.
     """
 
     secure = False
 
-    def __init__(self, records: Records, blocks: Sequence[Block], contribution: Contribution) -> None:
+    def __init__(
+        self,
+        records: Records,
+        blocks: Sequence[Block],
+        contribution: Contribution,
+        readers: Readers | None = None,
+    ) -> None:
         self.blocks = tuple(blocks)
         self.records = len(records[0])
         self._contribution = contribution
-        self._reader = Reader(records, capacity_of(self.blocks, contribution), private=False, sampled=False)
+        capacity = capacity_of(self.blocks, contribution)
+        self._reader = (readers or Readers()).reader(records, capacity, private=False, sampled=False)
 
     @property
     def expected_batch(self) -> float:

@@ -6,21 +6,23 @@ a run may have lost when it died. Gates (`dpsep.privacy.gate`) make no release t
 **Privacy.** *Charge before touch:* a permit is returned after the ledger's transaction is on the disk.
 *No more releases than charged:* the count is kept in the permit and not in gates, so that any number of gates
 that share a permit make together what was charged, and a resumed run starts with the earlier releases
-counted. One gate a mechanism at a time: a newer one takes over and the older is refused, because sampling by
-shuffled epochs is accounted for one permutation a pass. A permit cannot be copied, pickled or used in a
-forked process, which would double the count. *Assumed:* code in the same process is honest; Python cannot
-stop it otherwise. The proof is in docs/proofs/index.md.
+counted. One gate a mechanism at a time: a newer one takes over, with the sampler, and the older is refused,
+because sampling by shuffled epochs is accounted for one permutation a pass. A permit cannot be copied,
+pickled or used in a forked process, which would double the count. *Assumed:* code in the same process is
+honest; Python cannot stop it otherwise. The proof is in docs/proofs/index.md.
 """
 
 import os
 import threading
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from dpsep.privacy import hosts
 from dpsep.privacy.ledger import Ledger, Receipt
 from dpsep.privacy.mechanism import Mechanism, Schedule
+from dpsep.privacy.sampling import Sampler
 
 
 class NotCharged(RuntimeError):
@@ -53,6 +55,7 @@ class Permit:
     ledger: str | None = None
     _made: dict[Mechanism, int] = field(default_factory=dict, init=False, repr=False)
     _tickets: dict[Mechanism, int] = field(default_factory=dict, init=False, repr=False)
+    _samplers: dict[Mechanism, tuple[Sampler, bool]] = field(default_factory=dict, init=False, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
     _process: int = field(default_factory=os.getpid, init=False, repr=False)
 
@@ -71,6 +74,27 @@ class Permit:
             self._grant(mechanism, 0)
             self._tickets[mechanism] = self._tickets.get(mechanism, 0) + 1
             return self._tickets[mechanism]
+
+    def sampler(self, mechanism: Mechanism, start: Callable[[int], Sampler], *, secure: bool) -> Sampler:
+        """Return what draws this mechanism's rows: that of the gates before, or a new one from the next step.
+
+        Parameters
+        ----------
+        start
+            Makes a new one, from the number of releases that were made.
+        secure
+            Whether its coins come from a secure stream.
+        """
+        with self._lock:
+            if mechanism not in self._samplers:
+                self._samplers[mechanism] = start(self.made(mechanism)), secure
+            sampler, drawn = self._samplers[mechanism]
+            if drawn != secure:
+                raise NotCharged(
+                    "gates with a seeded stream and gates with a secure one cannot share a mechanism: its "
+                    "rows are drawn in one go. Use one stream for all releases of a run."
+                )
+            return sampler
 
     def take(self, mechanism: Mechanism, ticket: int) -> None:
         """Grant one release to the gate that holds this ticket, or raise `NotCharged`."""

@@ -8,6 +8,7 @@ docs/proofs/gate.md.
 """
 
 import math
+import operator
 from collections import deque
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -120,8 +121,15 @@ class Reader:
         self._records = records
         self._count = len(records[0])
         self._capacity = chunk_size(self._count, capacity, sampled=sampled)
+        self._made_for = (self._capacity, private, sampled)
         self._private, self._sampled = private, sampled
         self._whole: list[Any] | None = None
+
+    def serves(self, records: Records, capacity: int, *, private: bool, sampled: bool) -> bool:
+        """Whether it reads these very arrays in this way."""
+        asked = (chunk_size(self._count, capacity, sampled=sampled), private, sampled)
+        same = len(records) == len(self._records) and all(map(operator.is_, records, self._records))
+        return same and asked == self._made_for
 
     def layout(self) -> tuple[Any, ...]:
         """How rows are cut, and of which table: what processes that sum together must have alike."""
@@ -214,6 +222,21 @@ class Reader:
                 part = np.concatenate([part, np.full((missing, *part.shape[1:]), np.nan)])
             chunk.append(part)
         return tuple(chunk)
+
+
+class Readers:
+    """The reader of a run's gates, one after another: a table is cut into chunks, and kept, once."""
+
+    def __init__(self) -> None:
+        self._last: Reader | None = None
+
+    def reader(self, records: Records, capacity: int, *, private: bool = True, sampled: bool) -> Reader:
+        """Return the last gate's reader where it serves this one, too, or a new one."""
+        how = {"private": private, "sampled": sampled}
+        if self._last is None or not self._last.serves(records, capacity, **how):
+            self._last = None  # what it kept makes room
+            self._last = Reader(records, capacity, **how)
+        return self._last
 
 
 def local_devices() -> list[Any]:
