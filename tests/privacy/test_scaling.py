@@ -156,10 +156,20 @@ def test_the_range_of_magnitudes_reaches_a_quarter_beyond_the_largest_that_stand
     low, high = scaling._magnitude_range(counts, 0.01)
     assert high.tolist() == [1.25 * 4.0**2, 1.0]
     assert low.tolist() == (-high).tolist()
-    # Where nothing stands out the largest share is taken.
+    # Where nothing stands out no scale is invented: the column keeps its own units.
     counts = np.full((2, 41), 0.001)
     counts[:, 21] = 0.002
-    assert scaling._magnitude_range(counts, 0.01)[1].tolist() == [1.25 * 4.0] * 2
+    assert scaling._magnitude_range(counts, 0.01)[1].tolist() == [1.0] * 2
+
+
+def test_a_column_that_shows_one_bin_alone_is_not_looked_at_closer() -> None:
+    level = scaling._noise_level(0.01, np.zeros((3, 4)))
+    counts = np.array([[0.0, 0.98, level / 2, 0.0], [0.0, 0.5, 0.45, 0.0], [0.0, 0.3, 0.0, 0.0]])
+    assert scaling._is_single(counts, 0.01).tolist() == [True, False, False]
+    edges = np.tile(np.linspace(-1.0, 1.0, 5), (3, 1))
+    low, high = scaling._range(counts, 0.01, edges)
+    assert (low[0], high[0]) == (-1.0, 1.0), "an indicator that is rarely one stays as it is"
+    assert (low[1], high[1]) != (-1.0, 1.0)
 
 
 def test_bins_that_noise_could_have_made_are_dropped_unless_they_hold_half_of_the_records() -> None:

@@ -8,6 +8,11 @@ less where the noise is large: the number of bins follows from it). Bounds are t
 histogram's bins that stand out, and at least four standard deviations about its mean; they are used as
 declared bounds are.
 
+*No scale is invented.* A column that is nearly constant, such as a rare indicator, shows one bin whatever the
+resolution, and the few cells elsewhere are hidden: looking closer at that bin would make them enormous. So a
+column whose records are all seen at zero keeps the range of its magnitudes, one that is seen at one other
+place keeps the range of the first equal bins, and one of which nothing stands out keeps its own units.
+
 **Privacy.** *Relation:* that of the mechanism. *Sensitivity:* a record adds one count in each of c columns,
 so its vector has norm sqrt(c) in every release, by construction. *Event:* three steps of the mechanism given,
 full batch or sampled as it says. *Public:* the number of columns and of records; the ranges of later releases
@@ -95,13 +100,16 @@ def estimate(columns: int, opened: Opened) -> Columns:
     counts, deviation = _histogram(opened, columns, MagnitudeCounts(), None)
     low, high = _magnitude_range(counts, deviation)
     bins = _linear_bins(deviation)
+    widest = low, high
     edges = np.zeros((columns, 0))
     for done in range(1, RELEASES):
         if done > 1:
             low, high = _range(counts, deviation, edges)
         edges = low[:, None] + (high - low)[:, None] * np.linspace(0.0, 1.0, bins + 1)
         counts, deviation = _histogram(opened, columns, LinearCounts(bins), (low, high))
-    return within(*_bounds(counts, deviation, edges))
+    low, high = _bounds(counts, deviation, edges)
+    single = _is_single(counts, deviation)
+    return within(np.where(single, widest[0], low), np.where(single, widest[1], high))
 
 
 def _cells(chunk: tuple[jax.Array, ...]) -> jax.Array:
@@ -132,11 +140,10 @@ def _noise_level(deviation: float, counts: Array) -> float:
 
 
 def _magnitude_range(counts: Array, deviation: float) -> tuple[Array, Array]:
-    """Plus and minus the largest magnitude that stands out; one where nothing but zeros does."""
-    largest = counts == counts.max(axis=1, keepdims=True)
-    kept = (counts > _noise_level(deviation, counts)) | largest
+    """Plus and minus the largest magnitude that stands out; one where nothing but zeros, or nothing, does."""
+    kept = counts > _noise_level(deviation, counts)
     _, last = _outer(kept)
-    high = np.where(last == 0, 1.0, 1.25 * 4.0 ** (last - _POWER))
+    high = np.where((last == 0) | ~kept.any(axis=1), 1.0, 1.25 * 4.0 ** (last - _POWER))
     return -high, high
 
 
@@ -158,7 +165,15 @@ def _range(counts: Array, deviation: float, edges: Array) -> tuple[Array, Array]
     rows = np.arange(len(counts))
     low, high = edges[rows, first], edges[rows, last + 1]
     margin = 0.2 * (high - low)
-    return low - margin, high + margin
+    # At zero the range of magnitudes was as close a look as there is.
+    at_zero = _is_single(counts, deviation) & (low <= 0) & (high >= 0)
+    return np.where(at_zero, edges[:, 0], low - margin), np.where(at_zero, edges[:, -1], high + margin)
+
+
+def _is_single(counts: Array, deviation: float) -> NDArray[np.bool_]:
+    """Which columns show one bin alone that stands out, with nearly all records in it."""
+    clear = counts > _noise_level(deviation, counts)
+    return (clear.sum(axis=1) == 1) & (np.where(clear, counts, 0.0).sum(axis=1) > 0.5)
 
 
 def _bounds(counts: Array, deviation: float, edges: Array) -> tuple[Array, Array]:
