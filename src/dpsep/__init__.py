@@ -18,8 +18,11 @@ if TYPE_CHECKING:  # what type checkers see of the names that `__getattr__` find
     from dpsep.estimators.mixed import MixedClassifier as MixedClassifier
     from dpsep.estimators.mixed import MixedRegressor as MixedRegressor
     from dpsep.estimators.mixture import GaussianMixture as GaussianMixture
+    from dpsep.estimators.negative_binomial import NegativeBinomialRegression as NegativeBinomialRegression
     from dpsep.estimators.network import NetworkClassifier as NetworkClassifier
     from dpsep.estimators.network import NetworkRegressor as NetworkRegressor
+    from dpsep.estimators.private import UnusableRowsWarning as UnusableRowsWarning
+    from dpsep.estimators.student import StudentRegression as StudentRegression
     from dpsep.models.custom import Linear as Linear
     from dpsep.models.custom import Normal as Normal
     from dpsep.privacy.leaks import PrivacyLeakError as PrivacyLeakError
@@ -45,6 +48,7 @@ _HOMES = {
     "OverBudget": "dpsep.privacy.ledger",
     "PrivacyLeakError": "dpsep.privacy.leaks",
     "PrivacyLeakWarning": "dpsep.privacy.leaks",
+    "UnusableRowsWarning": "dpsep.estimators.private",
     "WeakBudgetWarning": "dpsep.theory.glm_defaults",
     "calibration": "dpsep.report.calibration",
     "plan": "dpsep.theory.planner",

@@ -17,19 +17,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dpsep.families.columns import Columns
-from dpsep.inference.gate_protocol import Summed
+from dpsep.inference.gate_protocol import Opened
 from dpsep.inference.release_trace import Path
 from dpsep.privacy import scaling
-from dpsep.privacy.grid import Block, Contribution
 from dpsep.privacy.mechanism import Schedule
 from dpsep.privacy.record_sources import Records
 
 Values = Mapping[str, Any]
 """What the stages before have made, by name."""
-
-
-Opened = Callable[[Sequence[Block], Contribution], Summed]
-"""Opens a gate of a stage's part of the schedule to the arrays that the stage reads."""
 
 
 class Stage(NamedTuple):
@@ -54,7 +49,7 @@ class Stage(NamedTuple):
     run: Callable[[Opened, Values, Path], Any]
     rows: Callable[[Records], Records] = lambda arrays: arrays
     releases: int | None = None
-    own: Callable[[Records], Any] | None = None
+    own: Callable[[Records, Values], Any] | None = None
 
 
 class Recipe(NamedTuple):
@@ -76,6 +71,8 @@ class Recipe(NamedTuple):
         Whose privacy is counted: what one row of the gates' arrays is.
     purpose
         What is charged for, as the ledger's row says it.
+    doubt
+        Where the budget is too small for a result that can be relied on: why, in words; from public numbers.
     """
 
     schedule: Schedule
@@ -86,6 +83,7 @@ class Recipe(NamedTuple):
     scaling: str = ""
     unit: str = "record"
     purpose: str = "fit"
+    doubt: str = ""
 
 
 SCALING = "scaling"
@@ -104,7 +102,8 @@ def scaling_stage(
         del values, path
         return scaling.estimate(columns, opened)
 
-    return Stage(SCALING, run, rows, scaling.RELEASES, own)
+    of_data = None if own is None else lambda arrays, values: own(arrays)
+    return Stage(SCALING, run, rows, scaling.RELEASES, of_data)
 
 
 def plain(public: Any) -> Any:

@@ -74,7 +74,11 @@ ENTRIES: tuple[Entry, ...] = (
     _regression("logistic", "dpsep.estimators.glm:LogisticRegression", "label", "MixedClassifier"),
     _regression("probit", "dpsep.estimators.glm:ProbitRegression", "label", "MixedClassifier"),
     _regression("poisson", "dpsep.estimators.glm:PoissonRegression", "count", "MixedRegressor"),
+    _regression(
+        "negative-binomial", "dpsep.estimators.negative_binomial:NegativeBinomialRegression", "count"
+    ),
     _regression("gamma", "dpsep.estimators.gamma:GammaRegression", "positive"),
+    _regression("student", "dpsep.estimators.student:StudentRegression", "number"),
     Entry("network", "dpsep.estimators.network", "NetworkRegressor", "number"),
     Entry("network-classifier", "dpsep.estimators.network", "NetworkClassifier", "label"),
     Entry("mixture", "dpsep.estimators.mixture", "GaussianMixture", "none"),

@@ -177,8 +177,9 @@ def check_resume() -> None:
         assert ledger.spent().epsilon > once
         assert math.isclose(ledger.spent().epsilon, fitted.privacy_.epsilon, rel_tol=1e-9)
         task = fitted.privacy_
-        longer = Mechanism(FullBatch(), "zero-out", 5, task.sigma, len(X))
-        assert math.isclose(task.epsilon, longer.epsilon(1e-3), rel_tol=1e-9)
+        parts = task.schedule["parts"]
+        longer = [Mechanism(FullBatch(), "zero-out", part["steps"], part["sigma"], len(X)) for part in parts]
+        assert math.isclose(task.epsilon, Schedule(tuple(longer)).epsilon(1e-3), rel_tol=1e-9)
         assert task.steps == 5
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from dpsep import fit
-from dpsep.inference import sep_newton
+from dpsep.inference import weighted
 from dpsep.privacy import charged_run, gate, grid, isolation, permit, sampling
 
 from . import checks
@@ -70,7 +70,7 @@ MUTATIONS: dict[str, tuple[Callable[[], None], tuple[Change, ...]]] = {
     ),
     "the gate reads everything and accounts for Poisson": (
         checks.check_sampling,
-        (Change(gate.Gate, "_drawn", "return self._sampler.next()", "return np.arange(self.records)"),),
+        (Change(gate.Gate, "_drawn", "return sampler.next()", "return np.arange(self.records)"),),
     ),
     "the charge is removed": (
         checks.check_charge,
@@ -101,8 +101,13 @@ MUTATIONS: dict[str, tuple[Callable[[], None], tuple[Change, ...]]] = {
     "the realised batch is the normaliser": (
         checks.check_updates_see_releases_only,
         (
-            Change(gate.Gate, "release", "rows = self._drawn()", "rows = self._rows = self._drawn()"),
-            Change(sep_newton, "update", "gate.expected_batch", "max(1, len(gate._gate._rows))"),
+            Change(
+                gate.Gate,
+                "release",
+                "rows = self._drawn(sampler)",
+                "rows = self._rows = self._drawn(sampler)",
+            ),
+            Change(weighted, "step", "gate.expected_batch", "max(1, len(gate._gate._rows))"),
         ),
     ),
     "bad rows are multiplied by zero": (

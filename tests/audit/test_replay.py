@@ -49,10 +49,14 @@ def test_neighbours_change_sums_within_the_sensitivity_and_nothing_else(
     report = replay(make, X, y, neighbours_of(X, y, EACH, seed), ledger=ledger)
     assert report.differences == ()
     assert report.neighbours == EACH
-    assert report.releases == (3 if bounded else 6)
-    assert len(report.trace.messages) == 1, "the seed is warned of, and nothing else"
+    stable = 4 + (4 + 2) + 3  # second moments, the way with two looks, and the fit
+    assert report.releases == (3 if update == "natural" else stable) + (0 if bounded else 3)
+    kinds = [message.split(":")[0] for message in report.trace.messages]
+    assert kinds[0] == "PrivacyLeakWarning", "the seed is warned of"
+    assert kinds[1:] in ([], ["WeakBudgetWarning"]), "and few records, and nothing else"
     assert [row[0] for row in report.trace.rows] == ["charge", "finished"]
-    assert report.farthest > 0
+    # A sampled step of the paper's own update moves hardly more than a unit of the grid here.
+    assert report.farthest > 0 or (update == "natural" and sampling != "full")
 
 
 def test_a_zeroed_record_is_a_neighbour_at_distance_one_and_a_replaced_one_at_two() -> None:
@@ -86,11 +90,10 @@ def test_distance_weighs_blocks_by_share_and_counts_entries_off_the_diagonal_twi
 
 def test_a_fit_whose_public_values_look_at_the_data_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     X, y = table("probit")
-    honest = run.settings_of
+    honest = run._prior_mean
 
-    def peeking(task, features, outcome, warmup):
-        settings = honest(task, features, outcome, warmup)
-        return settings._replace(prior_mean=settings.prior_mean + np.nanmean(seen[-1]))
+    def peeking(task, features):
+        return honest(task, features) + np.nanmean(seen[-1])
 
     seen = [X]
     fit = driver.fit_private
@@ -100,10 +103,10 @@ def test_a_fit_whose_public_values_look_at_the_data_is_caught(monkeypatch: pytes
         return fit(recipe, records, **more)
 
     monkeypatch.setattr("dpsep.estimators.private.fit_private", spying)
-    monkeypatch.setattr(run, "settings_of", peeking)
+    monkeypatch.setattr(run, "_prior_mean", peeking)
     report = replay(maker("probit"), X, y, neighbours_of(X, y, 4))
     found = {difference.what for difference in report.differences}
-    assert "public values of release 0" in found
+    assert any(what.startswith("public values of release") for what in found)
     assert "the posterior, beside the releases" in found
 
 

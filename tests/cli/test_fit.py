@@ -233,7 +233,7 @@ def test_a_resume_with_other_settings_is_refused(
 
 def test_a_budget_that_the_planner_calls_weak_is_told_before_it_is_charged(tmp_path: Path) -> None:
     table = write_csv(tmp_path / "t.csv", some("a b y"))
-    done = fit(table, tmp_path / "small", "--epsilon", 0.1, "--delta", 1e-5, "--quiet", *BOUNDED)
+    done = fit(table, tmp_path / "small", "--epsilon", 0.02, "--delta", 1e-5, "--quiet", *BOUNDED)
     assert "the budget is too small for this table" in done.stderr
     assert "What would help: epsilon" in done.stderr
     plenty = fit(table, tmp_path / "large", "--epsilon", 50, "--delta", 1e-5, "--quiet", *BOUNDED)

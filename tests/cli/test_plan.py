@@ -15,7 +15,7 @@ from dpsep_lab.data import ADULT_SCHEMA
 
 from .help import assert_refused, call
 
-ASKED = ("plan", "--model", "logistic", "--records", 20_000, "--features", 10)
+ASKED = ("plan", "--model", "logistic", "--records", 2_000, "--features", 10)
 NUMBERS = (Column("age", "number", (0, 120)), Column("pay", "number", (0, 9)))
 
 
@@ -32,7 +32,7 @@ def last_line(text: str) -> str:
 def test_the_answer_has_settings_costs_verdict_curve_and_a_line_of_python() -> None:
     done = call(*ASKED, "--epsilon", 1)
     assert done.exit_code == 0, done.output
-    planned = dpsep.plan("logistic", 20_000, 10, epsilon=1.0)
+    planned = dpsep.plan("logistic", 2_000, 10, epsilon=1.0)
     assert planned.settings is not None
     assert planned.forecast is not None
     words = ("What will be done", "What it is expected to cost", "The same table at other budgets")
@@ -40,7 +40,7 @@ def test_the_answer_has_settings_costs_verdict_curve_and_a_line_of_python() -> N
     assert f"{planned.settings.sigma:.4g} times the clip" in done.stdout
     assert f"{planned.forecast.widening:.4g}" in done.stdout
     assert f"{planned.forecast.kl:.4g} nats" in done.stdout
-    assert "This will do (good)." in done.stdout
+    assert f" ({planned.verdict})." in done.stdout
     assert f"From {planned.free_records:,} records on" in done.stdout
     assert "RMSE" not in done.stdout
     table = done.stdout.split(words[2])[1]
@@ -82,8 +82,8 @@ def test_json_is_the_plan_of_the_options(tmp_path: Path, options: Any, expected:
     done = call(*ASKED, "--epsilon", 2, *options, "--json", place)
     assert done.exit_code == 0, done.output
     written = json.loads(place.read_text(encoding="utf-8"))
-    assert written == dpsep.plan("logistic", 20_000, 10, epsilon=2.0, **expected).to_dict()
-    assert written != dpsep.plan("logistic", 20_000, 10, epsilon=2.0).to_dict()
+    assert written == dpsep.plan("logistic", 2_000, 10, epsilon=2.0, **expected).to_dict()
+    assert written != dpsep.plan("logistic", 2_000, 10, epsilon=2.0).to_dict()
 
 
 def test_private_scaling_needs_no_bounds_in_the_line_of_python() -> None:
@@ -106,9 +106,9 @@ def test_what_is_left_out_is_found_from_a_target(left_out: str) -> None:
     ("options", "words"),
     [
         (("--records", 1, "--epsilon", 1), "Why: One record cannot be described and hidden at once"),
-        (("--records", 20_000, "--epsilon", 1e-6), "What would help: Epsilon 0.0"),
+        (("--records", 2_000, "--epsilon", 1e-6), "What would help: Epsilon 0.1"),
         (("--records", 8, "--epsilon", 1), "Why: 8 records say little of 11 unknown numbers"),
-        (("--records", 20_000, "--epsilon", 1, "--widening", 1.01), "Why: The target is not met"),
+        (("--records", 2_000, "--epsilon", 1, "--widening", 1.01), "Why: The target is not met"),
     ],
     ids=["one record", "no budget", "few records", "target"],
 )

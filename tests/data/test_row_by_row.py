@@ -35,10 +35,12 @@ from dpsep.data.files import find_source, read_stored
 from dpsep.data.frames import as_frame
 from dpsep.data.text import count_lines, csv_layout, read_lines
 from dpsep.estimators.row_scores import row_scores
-from dpsep.privacy import gate as gate_module
+from dpsep.privacy import reader as reader_module
 from dpsep.privacy.ledger import Ledger
 from dpsep.privacy.reader import Reader
 from dpsep.privacy.record_sources import fetch
+
+pytestmark = pytest.mark.filterwarnings("ignore::dpsep.WeakBudgetWarning")  # of tables of 13 rows
 
 ROWS = 13
 PLACES = (0, 6, ROWS - 1)
@@ -61,7 +63,7 @@ def reading(monkeypatch: pytest.MonkeyPatch) -> Seen:
             seen.append([np.array(array) for array in fetch(records, slice(0, len(records[0])))])
             super().__init__(records, *rest, **how)
 
-    monkeypatch.setattr(gate_module, "Reader", Noted)
+    monkeypatch.setattr(reader_module, "Reader", Noted)
     return seen
 
 
@@ -74,7 +76,7 @@ def stopping(monkeypatch: pytest.MonkeyPatch) -> Seen:
         seen.append([np.array(array) for array in fetch(records, slice(0, len(records[0])))])
         raise Reached
 
-    monkeypatch.setattr(gate_module, "Reader", noted)
+    monkeypatch.setattr(reader_module, "Reader", noted)
     return seen
 
 

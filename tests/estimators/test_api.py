@@ -117,7 +117,8 @@ def test_without_an_intercept_the_line_passes_through_the_origin():
         private=False, noise_precision=6.25, fit_intercept=False, prior_scale=1.0, **BOUNDS
     )
     model.fit(x, y)
-    precision = np.eye(2) + 6.25 * x.T @ x
+    # The prior is in units of the columns' deviations.
+    precision = np.diag(np.var(x, axis=0)) + 6.25 * x.T @ x
     np.testing.assert_allclose(model.coef_, np.linalg.solve(precision, 6.25 * x.T @ y), rtol=1e-9)
     assert model.intercept_ == 0.0
     assert model.posterior_.names == ("x0", "x1")

@@ -47,7 +47,13 @@ FITS: dict[str, Any] = {
     "own": lambda: custom_made.logistic(steps=3).fit(X, LABELS),
     "mixture": lambda: GaussianMixture(2, steps=3, **BOUNDS).fit(X),
 }
-PARTS = {"scaled": ["scaling", "fit"], "mixture": ["sketch", "fit"]}
+WEIGHTED = ["moments", "approach", "fit"]
+PARTS = {
+    "linear": WEIGHTED,
+    "sampled": WEIGHTED,
+    "scaled": ["scaling", *WEIGHTED],
+    "mixture": ["sketch", "fit"],
+}
 
 
 @pytest.mark.parametrize("name", FITS)
@@ -90,15 +96,16 @@ def test_sizes_are_those_of_what_the_algorithm_was_handed(monkeypatch: pytest.Mo
     monkeypatch.setattr(KeptGate, "release", noted)
     model = FITS["linear"]()
     blocks = {block["name"]: block for block in model.path_["blocks"]}
-    assert list(blocks) == ["mean", "precision", "noise"]
-    for number, (released, deviations) in enumerate(handed):
+    assert list(blocks) == ["mean", "precision", "square", "noise"]
+    for number, (released, deviations) in enumerate(handed[-5:]):
         mean, precision = released["mean"], released["precision"]
         assert blocks["mean"]["size"][number] == pytest.approx(np.sqrt(np.mean(mean**2)))
         triangle = precision[np.triu_indices(3)] * np.array([1, 2**0.5, 2**0.5, 1, 2**0.5, 1])
         assert blocks["precision"]["size"][number] == pytest.approx(np.sqrt(np.mean(triangle**2)))
         for name, block in blocks.items():
             assert block["noise"][number] == deviations[name]
-    assert len(handed) == len(blocks["noise"]["size"]) == 5
+    assert len(blocks["noise"]["size"]) == 5
+    assert len(handed) == sum(part["steps"] for part in model.privacy_.schedule["parts"])
 
 
 def test_a_release_of_noise_alone_has_the_size_of_its_noise() -> None:
@@ -143,9 +150,9 @@ def test_a_run_that_died_has_the_whole_path_and_the_longer_schedule(tmp_path: Fo
     assert model.path_ is not None
     assert model.privacy_ is not None
     assert model.privacy_.schedule is not None
-    assert [len(block["size"]) for block in model.path_["blocks"]] == [4, 4, 4]
+    assert [len(block["size"]) for block in model.path_["blocks"]] == [4, 4, 4, 4]
     assert model.path_["estimates"]["mean"][-1] == pytest.approx(model.posterior_.mean, rel=1e-9)
-    assert model.privacy_.schedule["parts"][0]["steps"] == 5
+    assert model.privacy_.schedule["parts"][-1]["steps"] == 5
     # All releases are kept now: other records change nothing, because none is read.
     again = LinearRegression(**settings).fit(np.zeros_like(X), np.zeros_like(y))
     assert again.path_ == model.path_
@@ -170,7 +177,7 @@ def test_an_estimate_that_cannot_be_computed_does_not_end_a_run(monkeypatch: pyt
     monkeypatch.setattr("dpsep.inference.release_trace._in_table", singular)
     model = FITS["linear"]()
     assert model.path_["estimates"] is None
-    assert len(model.path_["blocks"]) == 3
+    assert len(model.path_["blocks"]) == 4
 
 
 def test_a_statement_of_an_earlier_version_has_no_schedule() -> None:

@@ -9,7 +9,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from dpsep import Ledger, LinearRegression, NetworkRegressor
+from dpsep import Ledger, LinearRegression, NetworkRegressor, WeakBudgetWarning
 from dpsep.data import TableError
 from dpsep.estimators.input_checks import check_numbers, coding, declared_classes, numbers, signs
 from dpsep.privacy.leaks import PrivacyLeakWarning
@@ -89,7 +89,7 @@ class Holder:
 
 def test_a_target_that_makes_an_array_of_itself_is_warned_of() -> None:
     model = LinearRegression(bounds=(-1, 1), target_bounds=(-1, 1))
-    with pytest.warns(PrivacyLeakWarning, match="Holder"):
+    with pytest.warns(PrivacyLeakWarning, match="Holder"), pytest.warns(WeakBudgetWarning):
         model.fit(np.zeros((20, 1)), Holder([0.5] * 20))
 
 

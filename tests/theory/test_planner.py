@@ -1,7 +1,6 @@
 """Plans answer what was asked, and say what the estimators then do."""
 
 import json
-import math
 import warnings
 from functools import cache
 from pathlib import Path
@@ -13,13 +12,11 @@ import pytest
 import dpsep
 import dpsep_lab
 from dpsep import plan
-from dpsep.estimators.input_checks import Structure, no_scaling
+from dpsep.estimators.input_checks import no_scaling
 from dpsep.estimators.network_releases import moment_plan, sampling_of
 from dpsep.estimators.network_run import recipe_of
 from dpsep.estimators.network_task import Task
-from dpsep.estimators.run import design_schedule as weights_design
 from dpsep.privacy.mechanism import Relation
-from dpsep.privacy.sampling import FullBatch
 from dpsep.registry import named, names, regressions
 from dpsep.theory.networks import noise_share, sep_plan
 from dpsep.theory.planner import Planned
@@ -69,13 +66,13 @@ def test_the_records_that_are_found_meet_the_target_and_fewer_do_not(model: Any,
 
 
 def test_what_a_remedy_names_is_enough() -> None:
-    asked = plan("poisson", 20_000, 10, epsilon=1.0, curve=False)
+    asked = plan("poisson", 5000, 10, epsilon=1.0, curve=False)
     assert asked.verdict == "costly"
     epsilon = float(asked.remedies[0].removeprefix("epsilon ").split()[0])
     records = int(asked.remedies[1].split()[0].replace(",", ""))
     assert epsilon > 1.0
-    assert records > 20_000
-    assert plan("poisson", 20_000, 10, epsilon=epsilon, curve=False).verdict == "good"
+    assert records > 5000
+    assert plan("poisson", 5000, 10, epsilon=epsilon, curve=False).verdict == "good"
     assert plan("poisson", records, 10, epsilon=1.0, curve=False).verdict == "good"
 
 
@@ -83,10 +80,10 @@ def test_what_a_remedy_names_is_enough() -> None:
     ("verdict", "arguments", "options"),
     [
         ("nearly free", ("logistic", 10**6, 10), {"epsilon": 2.0}),
-        ("good", ("logistic", 20_000, 10), {"epsilon": 1.0}),
+        ("good", ("logistic", 5000, 10), {"epsilon": 1.0}),
         ("costly", ("linear", 1000, 10), {"epsilon": 1.0}),
-        ("weak", ("linear", 1000, 10), {"epsilon": 0.7}),
-        ("impossible", ("linear", 1000, 10), {"epsilon": 0.1}),
+        ("weak", ("logistic", 1000, 10), {"epsilon": 0.25}),
+        ("impossible", ("linear", 1000, 10), {"epsilon": 0.02}),
         ("impossible", ("logistic", 20_000, 10), {"epsilon": 1e-6}),
         ("impossible", ("logistic", 1, 10), {"epsilon": 1.0}),
         ("impossible", ("network", 1, 10), {"epsilon": 1.0}),
@@ -205,15 +202,10 @@ def test_an_estimator_does_what_its_plan_says(model: Any) -> None:
     assert planned.settings is not None
     estimator = fitted(model, planned)
     privacy = estimator.privacy_
-    assert privacy.steps == planned.settings.steps
+    assert (estimator.n_iter_ if model in REGRESSIONS else privacy.steps) == planned.settings.steps
     assert privacy.sigma == pytest.approx(planned.settings.sigma, rel=1e-12)
     assert privacy.accountant == planned.settings.accountant
     assert privacy.epsilon == pytest.approx(4.0, rel=1e-3)
-    if model in REGRESSIONS:
-        task = estimator._task(Structure(ROWS, COLUMNS, None))
-        chosen = weights_design(task, 4.0, 1e-4, "zero-out", FullBatch())[1]
-        typical = math.sqrt(task.dimension / ROWS)
-        assert planned.settings.clip == pytest.approx(chosen.mean_clip / typical, rel=1e-12)
 
 
 def test_a_classifiers_schedule_is_the_planned_one() -> None:

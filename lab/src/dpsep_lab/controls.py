@@ -303,7 +303,8 @@ def _skipped_update() -> Iterator[type[Any]]:
 
     def skipped(self: Any, public: Any) -> Any:
         found = released(self, public)
-        return found if definite[-1] else {name: 0 * value for name, value in found.items()}
+        kept = not definite or definite[-1]
+        return found if kept else {name: 0 * value for name, value in found.items()}
 
     with mock.patch.object(gate.Reader, "sums", looked), mock.patch.object(KeptGate, "release", skipped):
         yield LinearRegression

@@ -58,7 +58,7 @@ def steps_of(estimator: Any, X: Array, y: Array | None, *, runs: int, seed: int 
     >>> X, y = np.linspace(-1, 1, 40).reshape(20, 2), np.linspace(-1, 1, 20)
     >>> model = LinearRegression(delta=1e-3, bounds=(-1, 1), target_bounds=(-1, 1), steps=3)
     >>> [len(fit) for fit in steps_of(model, X, y, runs=2)]
-    [3, 3]
+    [13, 13]
     """
     found = []
     for run in range(seed, seed + runs):

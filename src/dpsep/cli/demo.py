@@ -240,10 +240,8 @@ def _print(answers: Sequence[dict[str, Any]], records: int, epsilon: float) -> N
         print_table(question.title, header, rows)
         say(textwrap.fill(answer["sentence"], 100))
         say()
-    say("Noise: the share of the private posterior's variance that privacy adds. The intervals cover the")
-    say(
-        "noise, not what clipping may shift: counts far from the rest pull less than they do without privacy,"
-    )
-    say("and so do records of small groups, such as poor health: its coefficient may be off by more.")
+    say("Noise: the share of the private posterior's variance that privacy adds. Counts far above the")
+    say("rest pull less than they do without privacy: where a model does not fit such counts, its answers")
+    say("differ by that.")
     say("A person's years are separate records here: what is guaranteed is a record's privacy.")
     say()

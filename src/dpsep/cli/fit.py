@@ -17,7 +17,6 @@ import dpsep
 from dpsep.cli.errors import CallError
 from dpsep.cli.fitted import plain_words, report
 from dpsep.cli.folder import RunFolder
-from dpsep.cli.forecast import weak_budget
 from dpsep.cli.large import parse_size
 from dpsep.cli.ledger import open_ledger
 from dpsep.cli.metrics import (
@@ -33,6 +32,7 @@ from dpsep.cli.screen import print_json, progress, remark, warn
 from dpsep.cli.spending import Spending
 from dpsep.cli.table import Inputs, Leaks, read_inputs
 from dpsep.cli.units import check_ledger, parse_slopes
+from dpsep.estimators.private import UnusableRowsWarning
 from dpsep.estimators.store import save
 from dpsep.privacy.checkpoint import Checkpoint, CheckpointError, WriteError
 from dpsep.privacy.leaks import PrivacyLeakWarning
@@ -99,10 +99,6 @@ def run(request: Request) -> None:
         _remarks(request, inputs)
         check_ledger(ledger, inputs.unit or "record")
         inputs, test = _test_rows(request, inputs, ledger, begun=folder.begun)
-        weak = weak_budget(request, inputs)
-        if weak is not None:
-            leaks.warnings.append(weak)
-            warn(weak)
         estimator = _estimator(request, inputs, folder, ledger)
         _fit(estimator, inputs, request, folder, leaks)
         metrics = _metrics(request, estimator, test, ledger, folder)
@@ -303,21 +299,25 @@ def _estimator(request: Request, inputs: Inputs, folder: RunFolder, ledger: Ledg
 def _fit(estimator: Any, inputs: Inputs, request: Request, folder: RunFolder, leaks: Leaks) -> None:
     """Fit, and show the estimator's own warnings of leaks and of a weak budget as they are."""
     by_group = {} if inputs.unit is None else {"groups": inputs.groups}
-    with warnings.catch_warnings(record=True) as caught:
-        for category in (PrivacyLeakWarning, WeakBudgetWarning):
+    before = warnings.showwarning
+
+    def told(message: Warning | str, category: type[Warning], *rest: Any, **more: Any) -> None:
+        if issubclass(category, PrivacyLeakWarning):
+            leaks.found.append(str(message).rstrip("."))
+        if issubclass(category, PrivacyLeakWarning | WeakBudgetWarning | UnusableRowsWarning):
+            leaks.warnings.append(str(message))
+            warn(str(message))
+        else:
+            before(message, category, *rest, **more)
+
+    with warnings.catch_warnings():
+        for category in (PrivacyLeakWarning, WeakBudgetWarning, UnusableRowsWarning):
             warnings.simplefilter("always", category)
+        warnings.showwarning = told  # at once: a weak budget is told before it is charged
         spending = Spending()
         bar = progress("fitting", hidden=request.as_json, note=spending.words)
         with _kept_in(folder), bar as spending.report:
             estimator.fit(inputs.features, inputs.target, on_step=spending, **by_group)
-    for item in caught:
-        if issubclass(item.category, PrivacyLeakWarning):
-            leaks.found.append(str(item.message).rstrip("."))
-        if issubclass(item.category, PrivacyLeakWarning | WeakBudgetWarning):
-            leaks.warnings.append(str(item.message))
-            warn(str(item.message))
-        else:
-            warnings.warn(item.message, item.category, stacklevel=2)
     if estimator.privacy_ is not None:
         estimator.privacy_ = replace(estimator.privacy_, leaks=tuple(leaks.found))
 

@@ -50,6 +50,8 @@ def report(estimator: Any, inputs: Inputs, request: Any, leaks: Leaks, metrics: 
         )
         return
     _print_tables(rows, weights, inputs, private=request.private)
+    if rows.note:
+        say(rows.note)
     if metrics is not None:
         print_table("Metrics", ("metric", "value", "noise sd"), metrics.rows())
     say(plain_words(estimator, inputs, metrics), end="")

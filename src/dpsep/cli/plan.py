@@ -234,7 +234,7 @@ def _show_settings(planned: "Planned") -> None:
         rows += [
             ("releases", str(settings.steps)),
             ("records a release reads", "all" if every else f"{settings.sampling:.3%}, drawn by chance"),
-            ("clip", f"{number(settings.clip)} times a typical record"),
+            *_cut(planned.request.model, settings.clip),
             ("step size", settings.step_size),
             ("noise of a release", f"{number(settings.sigma)} times the clip"),
             ("accountant", settings.accountant),
@@ -242,6 +242,14 @@ def _show_settings(planned: "Planned") -> None:
         if request.is_network:
             rows.append(("hidden units", ", ".join(map(str, settings.hidden)) or "none"))
     print_table("What will be done", ("setting", "value"), rows)
+
+
+def _cut(model: str, clip: float) -> list[tuple[str, str]]:
+    entry = named(model)
+    if not entry.is_regression:
+        return [("clip", f"{number(clip)} times a typical record")]
+    # Scores of labels have bounds of their own.
+    return [] if entry.target == "label" else [("scores are cut at", f"{number(clip)} standard deviations")]
 
 
 def _show_cost(planned: "Planned", forecast: "Forecast") -> None:
@@ -256,7 +264,10 @@ def _show_cost(planned: "Planned", forecast: "Forecast") -> None:
     ]
     if request.model == "linear":
         rows.insert(4, ("that loss, as growth of the RMSE", f"{_rmse(forecast.excess_risk):.3%}"))
-    rows.append(("noise of the released precision, relative to it", number(forecast.hidden)))
+    if request.model == "mixture":
+        rows.append(("noise of a component's count, relative to it", number(forecast.hidden)))
+    else:
+        rows.append(("width of intervals, over the prior's", number(forecast.of_prior)))
     print_table("What it is expected to cost", ("cost", "expected"), rows)
 
 
@@ -277,10 +288,10 @@ def _show_verdict(planned: "Planned") -> None:
 
 
 def _show_curve(planned: "Planned") -> None:
-    from dpsep.theory.glm_defaults import WEAK
+    from dpsep.theory.forecast import HOPELESS
 
     def trust(one: "Forecast") -> str:
-        return "noise" if one.hidden > WEAK else "rough" if one.is_rough else ""
+        return "prior" if one.of_prior > HOPELESS else "rough" if one.is_rough else ""
 
     print_table(
         "The same table at other budgets",

@@ -5,6 +5,7 @@ An estimator checks public structure, hands records to `dpsep.estimators.run` an
 """
 
 import math
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, fields
 from functools import partial
@@ -30,15 +31,20 @@ from dpsep.estimators.input_checks import (
 from dpsep.estimators.large import by_pieces, coded, records_of, whole_records
 from dpsep.estimators.posterior import Posterior, to_original
 from dpsep.estimators.predictive import LinearDraws
-from dpsep.estimators.private import statement_of
+from dpsep.estimators.private import UnusableRowsWarning, statement_of
 from dpsep.estimators.rows import log_predictive
-from dpsep.estimators.run import Result, Task, open_plan, recipe_of, stages_of
+from dpsep.estimators.run import Result, Task, open_stages, recipe_of
 from dpsep.estimators.statement import PrivacyStatement
+from dpsep.estimators.summary import Summary
 from dpsep.families.columns import Columns
 from dpsep.fit import Spend, fit_open
 from dpsep.privacy.gate import Records
 from dpsep.privacy.mechanism import Relation
+from dpsep.privacy.sampling import Sampling
+from dpsep.recipe import Recipe
+from dpsep.registry import find
 from dpsep.theory.glm_defaults import Defaults
+from dpsep.theory.planner import doubt_of, plan
 
 Array = NDArray[np.float64]
 
@@ -83,8 +89,9 @@ class LinearWeights(LinearDraws):
     fit_intercept
         Whether to fit an intercept.
     prior_scale
-        Prior standard deviation of a coefficient, per scaled unit of its column (the reach of its bounds,
-        given or found; without privacy and bounds, a standard deviation). The intercept's is ten times that.
+        Prior standard deviation of the effect of one standard deviation of a column (found privately, inside
+        epsilon), on the predictor; of a linear regression in units of the reach of the target's bounds. The
+        intercept's is ten times that. It is weakly informative: 2.5 on the log odds multiplies odds by 12.
     relation
         Neighbouring data sets: ``"zero-out"`` or ``"replace-one"``.
     sampling
@@ -94,11 +101,11 @@ class LinearWeights(LinearDraws):
     update
         ``"stable"``, or ``"natural"`` for the paper's own update (Algorithm 3).
     clip
-        With the stable update: multiple of the clips' natural size (`dpsep.theory.glm_defaults`); None
-        chooses it from public numbers, and means no clip without privacy. With the natural update: the
-        paper's C.
+        Cap of a record's score, as a multiple of that of a record with average columns: records above it
+        weigh less. None chooses it from released counts, and means no cap without privacy (a number there
+        clips local factors at that multiple of their natural size). With the natural update: the paper's C.
     steps
-        Number of releases; None chooses it. Without privacy: most iterations.
+        Releases of the fit's last stage; None chooses it. Without privacy: most iterations.
     gamma
         The paper's damping value; used by the natural update only.
     noise_aware
@@ -114,6 +121,15 @@ class LinearWeights(LinearDraws):
         A seed makes a private run reproducible and marks it not for release.
     strict
         Whether leaks outside the guarantee are errors instead of warnings.
+
+    Attributes
+    ----------
+    posterior_
+        Of the coefficients.
+    privacy_
+        What was spent; None without privacy.
+    usable_rows_, usable_rows_sd_
+        Released number of rows that could be used, and its standard deviation; None without privacy.
 
     Examples
     --------
@@ -135,7 +151,7 @@ class LinearWeights(LinearDraws):
     private: bool = True
     bounds: Any = None
     fit_intercept: bool = True
-    prior_scale: float = 2.0
+    prior_scale: float = 2.5
     relation: Relation = "zero-out"
     sampling: Literal["full"] | float = "full"
     method: Literal["sep", "ep", "adf"] = "sep"
@@ -199,6 +215,10 @@ class LinearWeights(LinearDraws):
         """Return the likelihood; with `narrow`, predictors vary by less than one."""
         return likelihood_of(self.likelihood, self.get_params(deep=False), narrow=narrow)
 
+    def _outcomes(self, *, narrow: bool) -> Any:
+        """Return the law of new targets, as it was learned."""
+        return self._likelihood(narrow=narrow)
+
     def _outcome_scaling(self) -> Columns | None:
         return self.target.scaling(self)
 
@@ -207,7 +227,7 @@ class LinearWeights(LinearDraws):
 
     def _log_predictive(self, mean: Any, variance: Any, y: Array) -> Any:
         narrow = bool(np.max(variance, initial=0.0) <= 1.0)
-        return log_predictive(self._likelihood(narrow=narrow), mean, variance, y)
+        return log_predictive(self._outcomes(narrow=narrow), mean, variance, y)
 
     def _warn_of_leaks(self, shape: Structure, y: Any) -> None:
         """Warn from structure; a classifier also settles its classes here."""
@@ -244,8 +264,15 @@ class LinearWeights(LinearDraws):
             cap=2.0,
             reach=self.defaults.reach,
             spare=self.defaults.spare,
+            cut=self.defaults.cut,
             classes=coding(self) if self.target.is_label else "",
+            offset=self._offset_place(shape),
         )
+
+    def _offset_place(self, shape: Structure) -> int | None:
+        """Place of the column whose coefficient is one, where there is one."""
+        del shape
+        return None
 
     def _clip(self) -> float | None:
         """The clip asked for; without privacy an infinite one is none at all, in every block."""
@@ -274,18 +301,77 @@ class LinearWeights(LinearDraws):
         **changes: Any,
     ) -> Spend:
         """Fit records that are here, or at the sites of a federation, and keep the result."""
-        recipe = partial(recipe_of, task, natural=self._natural())
+        natural = self._natural()
+        made = partial(recipe_of, task, natural=natural)
+
+        def recipe(**budget: Any) -> Recipe:
+            return made(**budget)._replace(doubt="" if natural is not None else self._doubt(task, **budget))
+
         result, spend = self._private_fit(recipe, records, on_step, **changes)
         self._keep(result)
+        self.n_records_ = task.records
         self._keep_path(spend, self.posterior_.names)
+        if self._few_usable(task.records):
+            warnings.warn(self._usable_words(task.records), UnusableRowsWarning, stacklevel=3)
         return spend
+
+    def _few_usable(self, records: int) -> bool:
+        """Whether a tenth of the rows or more, and more than noise explains, could not be used."""
+        if self.usable_rows_ is None:
+            return False
+        return records - self.usable_rows_ > max(0.1 * records, 4.0 * self.usable_rows_sd_)
+
+    def _usable_words(self, records: int) -> str:
+        count, deviation = max(self.usable_rows_ or 0.0, 0.0), self.usable_rows_sd_
+        return (
+            f"about {count:,.0f} (give or take {deviation:,.0f}) of {records:,} rows could be used: in the "
+            "others a cell is missing or is no number, or the target is not one that was declared. The "
+            "number was released inside epsilon; `dpsep check` tells the owner of the table why."
+        )
+
+    def summary(self, level: float = 0.9) -> Summary:
+        """Return a table of the posterior, and say below it what a reader must know of it.
+
+        Parameters
+        ----------
+        level
+            Of the central intervals.
+        """
+        found = super().summary(level)
+        if getattr(self, "privacy_", None) is not None and self._few_usable(self.n_records_):
+            found.note = f"{found.note} {self._usable_words(self.n_records_)}".strip()
+        return found
+
+    def _doubt(
+        self, task: Task, *, epsilon: float, delta: float, relation: Relation, sampling: Sampling
+    ) -> str:
+        """Say why too little is to be expected of this budget; nothing where it is enough, or not one."""
+        entry = next(filter(None, (find(kind.__name__) for kind in type(self).__mro__)), None)
+        if entry is None:
+            return ""
+        rate = sampling.expected_batch(task.records) / task.records
+        try:
+            planned = plan(
+                entry.name,
+                task.records,
+                task.features,
+                epsilon=epsilon,
+                delta=delta,
+                relation=relation,
+                sampling=rate if rate < 1 else None,
+                declared=task.feature_scaling is not None and task.outcome_scaling is not None,
+                curve=False,
+            )
+        except ValueError:  # what is wrong with the call, the fit says itself
+            return ""
+        return doubt_of(planned)
 
     def _fit_open(self, task: Task, records: tuple[Array, Array]) -> Result:
         if self.method != "sep" or self.update == "natural":
             return other_methods.fit(
                 task, records, method=self.method, natural=self._natural(), seed=self.random_state
             )
-        return fit_open(stages_of(task, open_plan(task)), records)
+        return fit_open(open_stages(task), records)
 
     def _natural(self) -> float | None:
         """The paper's gamma where its own update is asked for."""
@@ -295,6 +381,8 @@ class LinearWeights(LinearDraws):
         self._check_privacy()
         if self.update not in ("stable", "natural"):
             raise ValueError(f"update must be 'stable' or 'natural', not {self.update!r}.")
+        if self.private and self.clip is not None and not math.isfinite(self.clip):
+            raise ValueError(f"clip must be a finite number, or None, not {self.clip!r}.")
         if not float(self.prior_scale) > 0:
             raise ValueError(f"prior_scale must be positive, not {self.prior_scale!r}.")
 
@@ -315,9 +403,11 @@ class LinearWeights(LinearDraws):
             table_outcome(self.likelihood, result.outcome),
             result.noise,
             intercept=bool(self.fit_intercept),
+            prior=result.prior_deviation,
         )._replace(noise_aware=bool(self.noise_aware))
         self.feature_bounds_ = np.stack([np.asarray(result.features.low), np.asarray(result.features.high)])
         self.n_iter_ = result.steps
+        self.usable_rows_, self.usable_rows_sd_ = (None, 0.0) if result.usable is None else result.usable
         skip = int(self.fit_intercept)
         coef, intercept = self.posterior_.mean[skip:], self.posterior_.mean[:1] if skip else np.zeros(1)
         if self.target.is_label:

@@ -17,7 +17,7 @@ from jax.typing import ArrayLike
 from dpsep.estimators.glm import GLMRegressor
 from dpsep.estimators.targets import Positive
 from dpsep.models import PoissonLikelihood
-from dpsep.models.base import Predictive, Tilted
+from dpsep.models.base import At, Predictive, Response, Tilted, Unit, unit_of
 from dpsep.models.quadrature import Rule
 from dpsep.registry import Words, register
 from dpsep.theory.glm_defaults import COUNT_REACH, Defaults
@@ -63,6 +63,33 @@ class GammaLikelihood:
         mirrored = log_y + math.log(self.shape) - mean
         found = PoissonLikelihood(self.rule).tilted(mirrored, variance, self.shape)
         return found._replace(log_z=found.log_z + math.log(self.shape) - log_y, gradient=-found.gradient)
+
+    def response(self, mean: ArrayLike, variance: ArrayLike, y: ArrayLike, at: At) -> Response:
+        """The score a (r - 1), r = y / exp(u), softly bounded with mean zero.
+
+        With h = 1 / (1 + cut deviations of r) it is a times (1 - exp(-h r)) / h less its expectation, which
+        is in closed form: E exp(-h r) = (1 + h / a)^-a for r of mean one and shape a.
+        """
+        a = self.shape
+        ratio = jnp.asarray(y) * jnp.exp(0.5 * variance - jnp.asarray(mean))
+        h = 1.0 / (1.0 + jnp.asarray(at.cut) / math.sqrt(a))
+        once, apart = -a * jnp.log1p(h / a), -a * jnp.log1p(-((h / (a + h)) ** 2))
+        most = -jnp.expm1(once) / h
+        slope = a * (-jnp.expm1(-h * ratio) / h - most)
+        bound = jnp.broadcast_to(a * jnp.maximum(1.0 / h - most, most), slope.shape)
+        curvature = a * jnp.exp(once - jnp.log1p(h / a))
+        square = a**2 * jnp.exp(2.0 * once) * jnp.expm1(apart) / h**2
+        size = jnp.broadcast_to(curvature, slope.shape)
+        return Response(slope, bound, size, size, square / curvature)
+
+    def steepest(self, cut: float) -> float:
+        """Variance of a score over the square of its bound: the same at every predictor."""
+        at = self.unit(0.0, At(cut=cut))
+        return at.curvature * at.spread / at.bound**2
+
+    def unit(self, predictor: float, at: At) -> Unit:
+        """Of a target with this mean predictor."""
+        return unit_of(self, predictor, at)
 
     def predictive(self, mean: ArrayLike, variance: ArrayLike) -> Predictive:
         """Mean and variance of the target, in closed form."""
@@ -129,7 +156,7 @@ class GammaRegression(GLMRegressor):
     likelihood = GammaLikelihood
     target = Positive()
     # The score y / exp(u) - 1 has a long tail on one side: a tight clip would bias what it fits.
-    defaults = Defaults(reach=COUNT_REACH)
+    defaults = Defaults(reach=COUNT_REACH, cut=2.0)
     words = Words(
         "Gamma regression",
         "A coefficient is by how much the logarithm of the expected target changes when its column grows by "

@@ -5,6 +5,7 @@ Each is a declaration: a likelihood, the kind of its targets, and words. What th
 
 import math
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any, Literal, overload
 
 import jax
@@ -18,16 +19,24 @@ from dpsep.estimators.base import LinearWeights
 from dpsep.estimators.columns import single, through_zero
 from dpsep.estimators.input_checks import Structure, declared_classes, declared_scaling, no_scaling
 from dpsep.estimators.large import by_pieces
+from dpsep.estimators.run import Result
+from dpsep.estimators.summary import Summary
 from dpsep.estimators.targets import Binary, Count, Real, TargetTags
 from dpsep.families import Gamma
 from dpsep.families.columns import Columns
 from dpsep.models import LearnedNoise, LogisticLikelihood, PoissonLikelihood, ProbitLikelihood
 from dpsep.models.concentrated_noise import ConcentratedNoise
 from dpsep.models.linear import GaussianLikelihood
+from dpsep.models.poisson import NegativeBinomialLikelihood
 from dpsep.registry import Words, register
 from dpsep.theory.glm_defaults import COUNT_REACH, PROBIT_SPARE, Defaults
 
 Array = NDArray[np.float64]
+
+OVERDISPERSED = 0.05
+"""Dispersion from which on a summary says that counts are overdispersed."""
+LEAST_DISPERSION = 1e-6
+"""Dispersion of counts below which they are Poisson counts to all digits that matter."""
 
 
 class GLMRegressor(TargetTags, RegressorMixin, LinearWeights):
@@ -45,7 +54,7 @@ class GLMRegressor(TargetTags, RegressorMixin, LinearWeights):
     def _expected(self, X: Any) -> tuple[Array, Array]:
         mean, variance = self._predictor(X)
         with jax.enable_x64(True):
-            found = self._likelihood(narrow=False).predictive(mean, variance)
+            found = self._outcomes(narrow=False).predictive(mean, variance)
         return np.asarray(found.mean), np.sqrt(np.asarray(found.variance))
 
 
@@ -171,8 +180,10 @@ class LinearRegression(GLMRegressor):
         return LearnedNoise().log_predictive(mean, variance, noise, y)
 
 
-def _logistic_curvature(predictor: Array) -> Array:
-    return 1.0 / (2.0 + 2.0 * np.cosh(predictor))
+def _logistic_size(predictor: Array, cut: float) -> tuple[Array, Array]:
+    del cut
+    chance = expit(np.abs(predictor))
+    return chance, chance * (1.0 - chance)
 
 
 @register("logistic")
@@ -194,7 +205,7 @@ class LogisticRegression(GLMClassifier):
     """
 
     likelihood = LogisticLikelihood
-    defaults = Defaults(curvature=_logistic_curvature)
+    defaults = Defaults(size=_logistic_size)
     words = Words(
         "logistic regression",
         "A coefficient is by how much the log odds of the second class change when its column grows by one "
@@ -206,9 +217,11 @@ class LogisticRegression(GLMClassifier):
         return expit(u)
 
 
-def _probit_curvature(predictor: Array) -> Array:
-    density = np.exp(-(predictor**2)) / (2.0 * math.pi)
-    return density / np.exp(log_ndtr(predictor) + log_ndtr(-predictor))
+def _probit_size(predictor: Array, cut: float) -> tuple[Array, Array]:
+    del cut
+    square = np.exp(-(predictor**2)) / (2.0 * math.pi)
+    rare, common = np.exp(log_ndtr(-np.abs(predictor))), np.exp(log_ndtr(np.abs(predictor)))
+    return np.sqrt(square) / rare, square / (rare * common)
 
 
 @register("probit")
@@ -229,7 +242,7 @@ class ProbitRegression(GLMClassifier):
 
     likelihood = ProbitLikelihood
     # Labels that are wrong are long, and cutting them biases the fit.
-    defaults = Defaults(spare=PROBIT_SPARE, curvature=_probit_curvature)
+    defaults = Defaults(spare=PROBIT_SPARE, size=_probit_size)
     words = Words(
         "probit regression",
         "A coefficient moves the predictor z when its column grows by one; the chance of the second class is "
@@ -238,9 +251,86 @@ class ProbitRegression(GLMClassifier):
     wire = 37
 
 
+def count_size(predictor: Array, cut: float) -> tuple[Array, Array]:
+    """Bound and curvature of the softly bounded score of a Poisson count."""
+    rate = np.exp(predictor)
+    h = 1.0 / (1.0 + rate + cut * np.sqrt(rate))
+    left = np.exp(-rate * h)
+    return np.maximum(left, 1.0 - left) / h, rate * left
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class Counts(GLMRegressor):
+    """Regressions of counts, whose dispersion is learned.
+
+    Parameters
+    ----------
+    offset
+        Name or place of a column that holds the logarithm of the exposure (time at risk, area, people): its
+        coefficient is one, and expected counts are in proportion to the exposure. None for none.
+
+    Attributes
+    ----------
+    dispersion_
+        By how much counts vary more than Poisson counts: their variance is mean + dispersion mean^2.
+    dispersion_sd_
+        Its standard deviation.
+    """
+
+    offset: Any = None
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        if self.offset is not None and (self.update == "natural" or self.method != "sep"):
+            raise ValueError("an offset needs update='stable' and method='sep'; leave offset out for others.")
+
+    def _offset_place(self, shape: Structure) -> int | None:
+        if self.offset is None:
+            return None
+        names = [] if shape.names is None else [str(name) for name in shape.names]
+        if isinstance(self.offset, str):
+            if self.offset not in names:
+                known = f"the columns are {', '.join(names)}" if names else "these columns have no names"
+                raise ValueError(f"offset={self.offset!r} is no column of X; {known}.")
+            return names.index(self.offset)
+        if not isinstance(self.offset, Integral) or not 0 <= int(self.offset) < shape.features:
+            most = shape.features - 1
+            raise ValueError(
+                f"offset must be a column's name or its place from 0 to {most}, not {self.offset!r}."
+            )
+        return int(self.offset)
+
+    def _keep(self, result: Result) -> None:
+        super()._keep(result)
+        found = result.dispersion or (0.0, 0.0)
+        self.dispersion_, self.dispersion_sd_ = (float(part) for part in found)
+
+    def summary(self, level: float = 0.9) -> Summary:
+        """Return a table of the posterior, and say below it how much counts vary.
+
+        Parameters
+        ----------
+        level
+            Of the central intervals.
+        """
+        found = super().summary(level)
+        if self.dispersion_ > max(OVERDISPERSED, 2.0 * self.dispersion_sd_):
+            words = (
+                f"overdispersed: the variance of a count is about mean + {self.dispersion_:.2g} mean^2, and "
+                "intervals know it."
+            )
+            found.note = f"{found.note} {words}".strip()
+        return found
+
+    def _outcomes(self, *, narrow: bool) -> Any:
+        if self.dispersion_ <= LEAST_DISPERSION:
+            return PoissonLikelihood("fast" if narrow else "robust")
+        return NegativeBinomialLikelihood(self.dispersion_)
+
+
 @register("poisson")
 @dataclass(eq=False, repr=False, kw_only=True)
-class PoissonRegression(GLMRegressor):
+class PoissonRegression(Counts):
     """Bayesian Poisson regression of counts, log link.
 
     Targets may be any numbers that are not negative, as in scikit-learn's `PoissonRegressor`. Whole ones are
@@ -261,7 +351,7 @@ class PoissonRegression(GLMRegressor):
     likelihood = PoissonLikelihood
     target = Count()
     # Counts vary more than a Poisson model says; a tight clip would bias what it fits.
-    defaults = Defaults(reach=COUNT_REACH, curvature=np.exp)
+    defaults = Defaults(reach=COUNT_REACH, size=count_size, cut=1.5, dispersed=True)
     words = Words(
         "Poisson regression",
         "A coefficient is by how much the logarithm of the expected count changes when its column grows by "

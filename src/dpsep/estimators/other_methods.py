@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsep.estimators.run import Result, Task, columns_of, settings_of
+from dpsep.estimators.run import Result, Task, columns_of, deviations, settings_of
 from dpsep.families import Gamma, Gaussian
 from dpsep.inference import adf, ep, sep
 from dpsep.models import GLM, LearnedNoise
@@ -25,7 +25,7 @@ def fit(
     Records are visited in order by EP and ADF, and in a fresh random order each pass by SEP.
     """
     features, outcome = columns_of(task, records)
-    settings = settings_of(task, features, outcome, 0)
+    settings = settings_of(task, features, outcome, 0, deviations(features, records[0]))
     with jax.enable_x64(True):
         x = features.apply(jnp.asarray(records[0]))
         if task.intercept:

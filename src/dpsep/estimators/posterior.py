@@ -17,6 +17,11 @@ from dpsep.models.glm import Columns
 
 Array = NDArray[np.float64]
 
+SURE = 1e-3
+"""Prior standard deviation below which a coefficient was known beforehand."""
+MOSTLY = 0.5
+"""Posterior over prior standard deviation above which a coefficient is mostly its prior."""
+
 
 class Posterior(NamedTuple):
     """Gaussian posterior of the coefficients, the intercept first where there is one.
@@ -33,6 +38,9 @@ class Posterior(NamedTuple):
         Gamma posterior of the noise precision, in the units of the target; None where there is none.
     noise_aware
         Whether the covariance includes the noise of privacy.
+    prior_sd
+        Prior standard deviations of the coefficients; None in posteriors of earlier versions, and of models
+        that have other priors.
 
     Examples
     --------
@@ -50,6 +58,7 @@ class Posterior(NamedTuple):
     noise_shape: float | None = None
     noise_rate: float | None = None
     noise_aware: bool = True
+    prior_sd: Array | None = None
 
     @property
     def sd(self) -> Array:
@@ -83,9 +92,18 @@ class Posterior(NamedTuple):
             )
         ]
         noisy = bool(np.any(noise > 0))
-        return Summary(
-            rows, level=level, noise=noisy, note=LEFT_OUT if noisy and not self.noise_aware else ""
-        )
+        notes = [LEFT_OUT] if noisy and not self.noise_aware else []
+        unreached = [name for name, one in zip(self.names, self.unreached, strict=True) if one]
+        if unreached:
+            notes.append(f"prior: the data say little or nothing of {', '.join(unreached)}.")
+        return Summary(rows, level=level, noise=noisy, note=" ".join(notes))
+
+    @property
+    def unreached(self) -> NDArray[np.bool_]:
+        """Which coefficients are mostly their prior: more than half as unsure as before the fit."""
+        if self.prior_sd is None:
+            return np.zeros(len(self.mean), np.bool_)
+        return (self.sd > MOSTLY * self.prior_sd) & (self.prior_sd > SURE)
 
 
 def to_original(
@@ -98,14 +116,15 @@ def to_original(
     noise: tuple[float, float] | None,
     *,
     intercept: bool,
+    prior: Array | None = None,
 ) -> Posterior:
-    """Map a posterior of scaled weights to the units of the table."""
+    """Map a posterior of scaled weights, and their prior deviations, to the units of the table."""
     matrix, shift = table_map(features, outcome, intercept=intercept)
     moved = matrix @ mean + shift
     shape, rate = (None, None) if noise is None else (noise[0], noise[1] * float(outcome.scale) ** 2)
-    return Posterior(
-        names, moved, matrix @ covariance @ matrix.T, matrix @ noise_covariance @ matrix.T, shape, rate
-    )
+    before = None if prior is None else np.sqrt(np.diagonal(matrix @ np.diag(prior**2) @ matrix.T))
+    both = matrix @ covariance @ matrix.T, matrix @ noise_covariance @ matrix.T
+    return Posterior(names, moved, *both, shape, rate, prior_sd=before)
 
 
 def table_map(features: Columns, outcome: Columns, *, intercept: bool) -> Table:

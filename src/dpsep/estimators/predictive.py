@@ -216,7 +216,8 @@ class LinearDraws(PosteriorDraws):
     fit_intercept: bool
     feature_bounds_: Array
 
-    def _likelihood(self, *, narrow: bool) -> Any:
+    def _outcomes(self, *, narrow: bool) -> Any:
+        """Return the law of new targets, as it was learned."""
         raise NotImplementedError
 
     def _design(self, X: Any) -> Array:
@@ -252,11 +253,11 @@ class LinearDraws(PosteriorDraws):
     def _law(self, parameters: LinearSample) -> Any:
         if parameters.precision is not None:
             return Normal(parameters.precision)
-        return self._likelihood(narrow=False)
+        return self._outcomes(narrow=False)
 
     def _below(self, mean: Array, variance: Array, y: Array) -> tuple[Array, Array]:
         if self.target.log_link:
-            return self.target.below(self._likelihood(narrow=False), mean, variance, y)
+            return self.target.below(self._outcomes(narrow=False), mean, variance, y)
         return super()._below(mean, variance, y)
 
     def _normal_below(self, mean: Array, variance: Array, y: Array) -> Array:

@@ -34,9 +34,14 @@ from dpsep.privacy.record_sources import Records
 from dpsep.privacy.sampling import FullBatch, PoissonSampling, Sampling
 from dpsep.recipe import Recipe
 from dpsep.registry import Words
+from dpsep.theory.glm_defaults import WeakBudgetWarning
 
 MOST_NUMBER = 1e100
 """Largest number that a parameter may be; smaller ones than its inverse are no clips."""
+
+
+class UnusableRowsWarning(UserWarning):
+    """Many rows of a private fit could not be used, as far as a released number tells."""
 
 
 class _Unprinted:
@@ -148,8 +153,11 @@ class PrivateEstimator(BaseEstimator):
             "relation": cast(Relation, self.relation),
             "sampling": self._sampling(),
         }
+        made = recipe(**budget | changes)
+        if made.doubt:
+            warnings.warn(made.doubt, WeakBudgetWarning, stacklevel=4)
         return fit_private(
-            recipe(**budget | changes),
+            made,
             records,
             ledger=cast(Ledger | None, ledger),
             checkpoint=None if self.checkpoint is None else Checkpoint(self.checkpoint),
@@ -237,6 +245,7 @@ def statement_of(spend: Spend, leaks: tuple[str, ...]) -> PrivacyStatement:
         unit=spend.unit,
         names=spend.names,
         leaks=leaks,
+        doubt=spend.doubt,
     )
 
 

@@ -1,11 +1,13 @@
 r"""A fit of linear weights: what every estimator of them shares.
 
 Private: `recipe_of` calibrates the noise from public numbers and says what is run, which `dpsep.fit` does:
-scale the columns (declared bounds, or released histograms), then the algorithm through the gate. Not private:
-the same stages behind an open gate.
+scale the columns (declared bounds, or released histograms), release their second moments, and fit by weighted
+scores (`dpsep.inference.weighted`). Not private: SEP behind an open gate, whose fixed point is that of the
+private fit without noise, under the same prior; likelihoods without local factors in closed form (negative
+binomial, Student's t) are fitted by the private fit's stages behind an open gate.
 
 **Privacy.** A recipe is public; records go to gates and nowhere else.
-The proof is in docs/proofs/glm.md.
+The proof is in docs/proofs/weighted.md.
 """
 
 import math
@@ -20,30 +22,41 @@ from dpsep.estimators.columns import (
     Maps,
     map_columns,
     own_columns,
+    own_scaling,
     table_outcome,
 )
 from dpsep.estimators.posterior import table_map
 from dpsep.families import Gamma
-from dpsep.inference import sep_newton
+from dpsep.inference import leverage, sep_newton, weighted
+from dpsep.inference.gate_protocol import Opened
 from dpsep.inference.release_trace import Path, watch_stable
-from dpsep.models.concentrated_noise import ConcentratedNoise
+from dpsep.models.base import At, Unit
 from dpsep.models.glm import Columns, GLMContribution, LinearContribution
-from dpsep.models.linear import GaussianLikelihood
+from dpsep.models.linear import GaussianLikelihood, LearnedNoise
+from dpsep.models.poisson import Dispersed
 from dpsep.privacy.gate import Records
 from dpsep.privacy.grid import Block, Contribution
 from dpsep.privacy.mechanism import Relation, Schedule
 from dpsep.privacy.sampling import Sampling
-from dpsep.recipe import Opened, Recipe, Stage, Values, public_of, source_of
-from dpsep.theory.glm_defaults import (
-    HIDDEN,
-    Plan,
-    precision_noise,
-    weights_blocks,
-    weights_plan,
-    weights_schedule,
+from dpsep.recipe import Recipe, Stage, Values, public_of, source_of
+from dpsep.theory.glm_defaults import Plan, weights_blocks, weights_plan, weights_schedule
+from dpsep.theory.weighted_defaults import (
+    APPROACH,
+    FIT,
+    LOOKS,
+    MOMENTS,
+    WeightedPlan,
+    open_weighted_plan,
+    weighted_schedule,
 )
 
 Array = NDArray[np.float64]
+SPREAD = "spread"
+"""Without privacy: the stage that finds the columns' standard deviations, for the prior."""
+DISPERSION = "dispersion"
+"""Without privacy: the stage that learns the dispersion of counts after SEP."""
+KNOWN = 1e-4
+"""Prior standard deviation of a coefficient that is known to be one."""
 MOST_OPEN, REST = 200, 1e-9
 """Without privacy: most steps, and the step at which the mean rests, in posterior standard deviations."""
 
@@ -62,7 +75,11 @@ class Task(NamedTuple):
     feature_scaling, outcome_scaling
         Declared; None where it is to be found privately (or, without privacy, from the data).
     prior_scale
-        Prior standard deviation of a scaled weight.
+        Prior standard deviation of a coefficient, times the standard deviation of its column.
+    cut
+        Least cut of a score that nothing bounds, in standard deviations.
+    offset
+        Place of a column whose coefficient is known to be one; None for none.
     clip
         Multiple for the clips; None for the default (or, without privacy, no clip).
     steps
@@ -100,6 +117,8 @@ class Task(NamedTuple):
     room: float = 1.0
     spare: float = 1.0
     excess: float = 1.0
+    cut: float = 3.0
+    offset: int | None = None
 
     @property
     def dimension(self) -> int:
@@ -109,11 +128,39 @@ class Task(NamedTuple):
     @property
     def learned_noise(self) -> bool:
         """Whether the noise precision is learned."""
-        return isinstance(self.likelihood, ConcentratedNoise)
+        return isinstance(self.likelihood, LearnedNoise)
+
+    @property
+    def dispersed(self) -> bool:
+        """Whether the dispersion of counts is learned."""
+        return isinstance(self.likelihood, Dispersed)
+
+    @property
+    def by_scores(self) -> bool:
+        """Whether the fit without privacy is one by weighted scores, too."""
+        return getattr(self.likelihood, "by_scores", False)
 
 
 class Result(NamedTuple):
-    """A fit, in scaled units."""
+    """A fit, in scaled units.
+
+    Attributes
+    ----------
+    mean, covariance, noise_covariance
+        Posterior moments of the weights, and which part of them is noise of privacy.
+    noise
+        Shape and rate of the noise precision, where it is learned.
+    features, outcome
+        Maps of the columns.
+    steps
+        Number of releases.
+    prior_deviation
+        Prior standard deviation of each weight.
+    dispersion
+        Of counts, and its standard deviation, where it is learned.
+    usable
+        Released number of usable records, and its standard deviation; None without privacy.
+    """
 
     mean: Array
     covariance: Array
@@ -122,6 +169,9 @@ class Result(NamedTuple):
     features: Columns
     outcome: Columns
     steps: int
+    prior_deviation: Array | None = None
+    dispersion: tuple[float, float] | None = None
+    usable: tuple[float, float] | None = None
 
 
 def design_schedule(
@@ -168,35 +218,132 @@ def recipe_of(
     natural
         The paper's gamma where its own update is asked for; None for the stable one.
     """
-    if natural is not None and task.steps is None:
+    shapes = ((task.records, task.features), (task.records,))
+    if natural is None:
+        schedule, plan = weighted_schedule(
+            task.records,
+            task.dimension,
+            epsilon,
+            delta,
+            relation,
+            sampling,
+            scaled=task.feature_scaling is None or task.outcome_scaling is None,
+            more=task.learned_noise or task.dispersed,
+            cut=task.cut,
+            steps=task.steps,
+        )
+        plan = plan._replace(hidden=(task.excess * plan.hidden[0], task.excess * plan.hidden[1]))
+        stages = weighted_stages(task, plan)
+        return Recipe(schedule, delta, stages, shapes, public_of(task, plan=plan), source_of(stages))
+    if task.steps is None:
         task = task._replace(steps=natural_update.STEPS)
     schedule, chosen = design_schedule(task, epsilon, delta, relation, sampling)
-    hidden = task.excess * precision_noise(chosen, schedule.parts[-1], task.dimension) > HIDDEN
-    stages = stages_of(task, chosen, natural=natural, hidden=hidden)
-    shapes = ((task.records, task.features), (task.records,))
-    blocks = _released(task, chosen, natural)[0]
-    public = public_of(task, natural=natural, blocks=blocks, hidden=HIDDEN)
+    stages = stages_of(task, chosen, natural=natural)
+    public = public_of(task, natural=natural, blocks=_released(task, chosen, natural)[0])
     return Recipe(schedule, delta, stages, shapes, public, source_of(stages))
 
 
-def stages_of(
-    task: Task, chosen: Plan, *, natural: float | None = None, hidden: bool = False
-) -> tuple[Stage, ...]:
-    """Return what a fit does, private or not: bounds where none are declared, then the weights.
+def weighted_stages(task: Task, plan: WeightedPlan) -> tuple[Stage, ...]:
+    """Return what a private fit does: bounds where none are declared, second moments, steps, scores."""
+    scaling, maps = _maps_of(task)
 
-    Parameters
-    ----------
-    hidden
-        Whether released precisions are drawn towards their guess.
-    """
+    def settings(values: Values) -> weighted.Settings:
+        return _weighted_settings(task, plan, *_open_ended(task, maps(values)), values[MOMENTS])
+
+    def approach(opened: Opened, values: Values, path: Path) -> weighted.State:
+        del path
+        return weighted.approach(opened, settings(values), task.records, plan.approach)
+
+    def run(opened: Opened, values: Values, path: Path) -> Result:
+        chosen = settings(values)
+        table = table_map(
+            chosen.features, table_outcome(task.likelihood, chosen.outcome), intercept=task.intercept
+        )
+        watch = partial(path.estimate, table)
+        found = weighted.fit(opened, chosen, values[APPROACH], plan.fit, watch)
+        return Result(
+            found.mean,
+            found.covariance,
+            found.noise_covariance,
+            (float(found.noise.shape), float(found.noise.rate)) if task.learned_noise else None,
+            chosen.features,
+            chosen.outcome,
+            plan.fit,
+            np.diag(chosen.prior_precision) ** -0.5,
+            found.dispersion if task.dispersed else None,
+            found.usable if any(plan.hidden) else None,
+        )
+
+    return (
+        *scaling,
+        _moments_stage(task, maps),
+        Stage(APPROACH, approach, releases=plan.approach + LOOKS),
+        Stage(FIT, run, releases=plan.fit),
+    )
+
+
+def _moments_stage(task: Task, maps: Maps) -> Stage:
+    """Return the stage that releases the columns' second moments."""
+
+    def run(opened: Opened, values: Values, path: Path) -> leverage.Geometry:
+        del path
+        columns = _open_ended(task, maps(values))
+        bounded = task.feature_scaling is not None
+        return leverage.run(opened, *columns, task.dimension, intercept=task.intercept, bounded=bounded)
+
+    return Stage(MOMENTS, run, releases=leverage.RELEASES)
+
+
+def _open_ended(task: Task, columns: tuple[Columns, Columns]) -> tuple[Columns, Columns]:
+    """Maps of the columns; cells beyond bounds that were found are not moved: their records weigh less."""
+    features, outcome = columns
+    return (
+        features if task.feature_scaling is not None else _unclamped(features),
+        outcome if task.outcome_scaling is not None else _unclamped(outcome),
+    )
+
+
+def _unclamped(columns: Columns) -> Columns:
+    low, high = np.full_like(columns.low, -np.inf), np.full_like(columns.high, np.inf)
+    return columns._replace(low=low, high=high)
+
+
+def _weighted_settings(
+    task: Task, plan: WeightedPlan, features: Columns, outcome: Columns, geometry: leverage.Geometry
+) -> weighted.Settings:
+    likelihood = task.likelihood
+
+    def unit(predictor: float, dispersion: float) -> Unit:
+        return likelihood.unit(predictor, At(0.0, plan.cut, max(dispersion, 0.0)))
+
+    return weighted.Settings(
+        likelihood=likelihood,
+        intercept=task.intercept,
+        features=features,
+        outcome=outcome,
+        prior_mean=_prior_mean(task, features),
+        prior_precision=_prior(task, geometry.deviation[int(task.intercept) :], features),
+        geometry=geometry,
+        unit=unit,
+        shares=plan.shares,
+        cut=plan.cut,
+        hidden=plan.hidden,
+        steepest=likelihood.steepest(plan.cut),
+        guess=task.curvature,
+        clip=task.clip,
+        noise=_noise_prior() if task.learned_noise else None,
+        couple=partial(likelihood.couple, cut=plan.cut) if task.dispersed else None,
+    )
+
+
+def stages_of(task: Task, chosen: Plan, *, natural: float | None = None) -> tuple[Stage, ...]:
+    """Return what SEP does without privacy, or by the paper's own update: bounds, then the weights."""
     blocks, contribution = _released(task, chosen, natural)
     scaling, maps = _maps_of(task)
 
     def run(opened: Opened, values: Values, path: Path) -> Result:
         features, outcome = maps(values)
-        settings = settings_of(task, features, outcome, chosen.warmup)
-        if hidden:
-            settings = settings._replace(parts=_parts(task))
+        settings = settings_of(task, features, outcome, chosen.warmup, values.get(SPREAD, 1.0))
         gate = opened(blocks, contribution)
         table = table_map(features, table_outcome(task.likelihood, outcome), intercept=task.intercept)
         if natural is None:
@@ -207,7 +354,43 @@ def stages_of(
         moments = natural_update.run(gate, contribution, settings, natural, task.clip, chosen.steps, watch)
         return Result(*moments, features, outcome, chosen.steps)
 
-    return (*scaling, Stage("fit", run))
+    return (*scaling, Stage(FIT, run))
+
+
+def open_stages(task: Task) -> tuple[Stage, ...]:
+    """Return the fit of a task without privacy: SEP, or clipped SEP where a clip is given."""
+    if task.by_scores:
+        return weighted_stages(task, open_weighted_plan(task.steps, more=True))
+    *before, last = stages_of(task, open_plan(task))
+    maps = _maps_of(task)[1]
+
+    def never(opened: Opened, values: Values, path: Path) -> Any:
+        raise NotImplementedError  # without privacy `own` is what runs
+
+    def spread(arrays: Records, values: Values) -> Array:
+        return deviations(maps(values)[0], arrays[0])
+
+    stages = (*before, Stage(SPREAD, never, own=spread), last)
+    return (*stages, *_dispersion_stages(task, maps)) if task.dispersed and task.clip is None else stages
+
+
+def _dispersion_stages(task: Task, maps: Maps) -> tuple[Stage, ...]:
+    """Return what learns the dispersion of counts after SEP without privacy, and widens by it."""
+    plan = open_weighted_plan(more=True)
+
+    def run(opened: Opened, values: Values, path: Path) -> Result:
+        del path
+        found: Result = values[FIT]
+        settings = _weighted_settings(task, plan, *_open_ended(task, maps(values)), values[MOMENTS])
+        extra, dispersion = weighted.dispersed(opened, settings, task.records, found.mean)
+        return found._replace(covariance=found.covariance + extra, dispersion=dispersion)
+
+    return _moments_stage(task, maps), Stage(DISPERSION, run)
+
+
+def deviations(features: Columns, table: Any) -> Array:
+    """Standard deviations of scaled columns; one of a column that does not vary."""
+    return np.asarray(own_scaling(table).scale / features.scale)
 
 
 def _released(task: Task, chosen: Plan, natural: float | None) -> tuple[list[Block], Contribution]:
@@ -259,35 +442,58 @@ def contribution_of(task: Task) -> GLMContribution | LinearContribution:
     return GLMContribution(task.likelihood, task.intercept)
 
 
-def settings_of(task: Task, features: Columns, outcome: Columns, warmup: int) -> sep_newton.Settings:
-    """Prior, start and maps of the stable update; the prior serves the other methods too."""
-    d = task.dimension
+def settings_of(
+    task: Task, features: Columns, outcome: Columns, warmup: int, deviation: Array | float = 1.0
+) -> sep_newton.Settings:
+    """Prior, start and maps of the stable update; the prior serves the other methods too.
+
+    Parameters
+    ----------
+    deviation
+        Standard deviations of the scaled columns, which the prior is in units of.
+    """
     second = np.full(task.features, 0.25)
     if task.intercept:
         second = np.concatenate([[1.0], second])
-    prior = np.full(d, task.prior_scale**-2.0)
-    if task.intercept:
-        prior[0] = (10.0 * task.prior_scale) ** -2.0
     known = isinstance(task.likelihood, GaussianLikelihood)
     learned = task.learned_noise
     return sep_newton.Settings(
-        prior_mean=np.zeros(d),
-        prior_precision=np.diag(prior),
+        prior_mean=_prior_mean(task, features),
+        prior_precision=_prior(task, np.broadcast_to(deviation, task.features), features),
         features=features,
         outcome=outcome,
         start=task.records * (1.0 if learned else task.curvature) * second,
-        noise=Gamma(np.asarray(0.0), np.asarray(1e-3)) if learned else None,  # pyright: ignore[reportArgumentType]
+        noise=_noise_prior() if learned else None,
         noise_guess=task.curvature if learned else 1.0,
         warmup=warmup,
         cap=math.inf if known or learned else task.cap * math.sqrt(task.records * task.curvature),
     )
 
 
-def _parts(task: Task) -> NDArray[np.int64]:
-    """Parts of the weights whose guessed precisions are scaled apart: the intercept, and the others."""
-    parts = np.zeros(task.dimension, np.int64)
-    parts[int(task.intercept) :] = int(task.intercept)
-    return parts
+def _prior_mean(task: Task, features: Columns) -> Array:
+    """Prior mean of scaled weights: zero, but for a coefficient that is known to be one."""
+    mean = np.zeros(task.dimension)
+    if task.offset is not None:
+        mean[int(task.intercept) + task.offset] = np.asarray(features.scale)[task.offset]
+        if task.intercept:
+            mean[0] = np.asarray(features.centre)[task.offset]
+    return mean
+
+
+def _prior(task: Task, deviation: Array, features: Columns | None = None) -> Array:
+    """Prior precision of scaled weights: `prior_scale` a standard deviation of the column."""
+    precision = (deviation / task.prior_scale) ** 2
+    if task.offset is not None:
+        assert features is not None
+        precision = precision.copy()
+        precision[task.offset] = (KNOWN * float(np.asarray(features.scale)[task.offset])) ** -2
+    if task.intercept:
+        precision = np.concatenate([[(10.0 * task.prior_scale) ** -2.0], precision])
+    return np.diag(precision)
+
+
+def _noise_prior() -> Gamma:
+    return Gamma(np.asarray(0.0), np.asarray(1e-3))  # pyright: ignore[reportArgumentType]
 
 
 def _result(task: Task, settings: sep_newton.Settings, state: sep_newton.State) -> Result:
@@ -296,4 +502,6 @@ def _result(task: Task, settings: sep_newton.Settings, state: sep_newton.State) 
     extra = sep_newton.noise_covariance(state)
     covariance = np.linalg.inv(np.asarray(q.precision))
     covariance = (covariance + covariance.T) / 2
-    return Result(state.mean, covariance, extra, noise, settings.features, settings.outcome, state.step)
+    prior = np.diag(settings.prior_precision) ** -0.5
+    maps = settings.features, settings.outcome
+    return Result(state.mean, covariance, extra, noise, *maps, state.step, prior)

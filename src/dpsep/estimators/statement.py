@@ -36,6 +36,9 @@ class PrivacyStatement:
     ledger
         The id of the ledger that was charged; None where there was none, and in statements of earlier
         versions.
+    doubt
+        Why the budget may be too small for what was asked; empty where it is not, and in statements of
+        earlier versions.
     leaks
         What was warned of: things outside the guarantee.
     federation
@@ -68,14 +71,23 @@ class PrivacyStatement:
     federation: dict[str, Any] | None = None
     schedule: dict[str, Any] | None = None
     ledger: str | None = None
+    doubt: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the statement as JSON-ready data."""
         content = asdict(self) | {"leaks": list(self.leaks)}
-        for name in ("federation", "schedule", "ledger"):
-            if content[name] is None:
+        for name in ("federation", "schedule", "ledger", "doubt"):
+            if not content[name]:
                 del content[name]
         return content
+
+    def _sums(self) -> str:
+        parts = [] if self.schedule is None else self.schedule["parts"]
+        if len(parts) < 2:
+            return f"{self.steps} noisy sums ({self.sampling}; noise {self.sigma:.4g}"
+        stages = ", ".join(f"{part['name']} {part['steps']}" for part in parts)
+        total = sum(part["steps"] for part in parts)
+        return f"{total} noisy sums ({stages}; the last by {self.sampling} with noise {self.sigma:.4g}"
 
     def sentence(self) -> str:
         """Return the statement in plain words."""
@@ -87,8 +99,8 @@ class PrivacyStatement:
             f"This result is ({up(self.epsilon)}, {up(self.delta)})-differentially private for each "
             f"{self.unit} ({self.relation}): whatever a reader concludes about one {self.unit} from it is at "
             f"most e^{up(self.epsilon)} times as likely as {other}, plus {up(self.delta)}, and the reverse. "
-            f"It was computed from {self.steps} noisy sums ({self.sampling}; noise "
-            f"{self.sigma:.4g} times the clip; {self.accountant}); columns were scaled by {self.scaling}."
+            f"It was computed from {self._sums()} times the clip; {self.accountant}); columns were scaled by "
+            f"{self.scaling}."
         )
         if self.ledger is not None:
             text += f" It was charged to the ledger {self.ledger}."
@@ -96,6 +108,8 @@ class PrivacyStatement:
             text += f" {self.federation['text']}"
         if self.leaks:
             text += " Outside this guarantee: " + "; ".join(self.leaks)
+        if self.doubt:
+            text += f" Expect little of it: {self.doubt}"
         if not self.secure:
             text += " NOT FOR RELEASE: the noise was seeded or made by the fast floating-point path."
         return text
@@ -111,6 +125,7 @@ def statement(
     leaks: tuple[str, ...],
     unit: str = "record",
     names: Sequence[str] | None = None,
+    doubt: str = "",
 ) -> PrivacyStatement:
     """Return the statement of a finished run; its fit is the last part of the schedule.
 
@@ -118,6 +133,8 @@ def statement(
     ----------
     names
         What each part of the schedule releases, in a word.
+    doubt
+        Why the budget may be too small.
     """
     fit = schedule.parts[-1]
     return PrivacyStatement(
@@ -135,4 +152,5 @@ def statement(
         leaks=leaks,
         schedule=description_of(schedule, names),
         ledger=permit.ledger,
+        doubt=doubt,
     )

@@ -15,7 +15,7 @@ from scipy import stats
 
 from dpsep.estimators.input_checks import declared_scaling, no_scaling, numbers, signs
 from dpsep.estimators.large import pieces
-from dpsep.estimators.outcomes import averaged, counts_below
+from dpsep.estimators.outcomes import averaged
 from dpsep.estimators.private import mark_score
 from dpsep.families.columns import Columns
 
@@ -112,8 +112,12 @@ class Count(Target):
         tags.target_tags.positive_only = True
 
     def below(self, likelihood: Any, mean: Array, variance: Array, y: Array) -> tuple[Array, Array]:
-        """Probabilities by quadrature over the rate."""
-        return counts_below(mean, variance, np.ceil(y) - 1.0), counts_below(mean, variance, np.floor(y))
+        """Probabilities by quadrature over the predictor."""
+        low, high = (
+            averaged(lambda u, edge=edge: np.asarray(likelihood.cdf(u, edge[:, None])), mean, variance)
+            for edge in (np.ceil(y) - 1.0, np.floor(y))
+        )
+        return low, high
 
     def interval(self, mean: Array, deviation: Array, level: float) -> tuple[Array, Array]:
         """Quantiles of the negative binomial; near a Poisson's where mean and variance are nearly equal."""

@@ -70,6 +70,12 @@ OWN: dict[int, str] = {
     41: "dpsep.models.concentrated_noise:ConcentratedNoise",
     42: "dpsep.models.linear:WeightsAndNoise",
     43: "dpsep.estimators.natural:NaturalContribution",
+    50: "dpsep.models.weighted:Seen",
+    51: "dpsep.models.weighted:Steered",
+    52: "dpsep.models.weighted:Leverages",
+    53: "dpsep.models.weighted:SecondMoments",
+    54: "dpsep.models.weighted:Reaches",
+    55: "dpsep.models.weighted:WeightedFactors",
     48: "dpsep.families.gaussian:Gaussian",
     49: "dpsep.families.gamma:Gamma",
 }

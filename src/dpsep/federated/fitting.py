@@ -26,6 +26,7 @@ from dpsep.federated.pricing import part_terms, sum_delta
 from dpsep.federated.session import Session
 from dpsep.federated.statement import guarantee_of
 from dpsep.federated.terms import Terms
+from dpsep.models.weighted import CELLS
 from dpsep.privacy.mechanism import Mechanism, Schedule
 from dpsep.privacy.shown import down, up
 from dpsep.registry import regressions
@@ -105,7 +106,7 @@ def _offered(model: LinearWeights, federation: Federation) -> tuple["Budget", Te
         sites = len(federation.sites())
         budget = _budget(model, federation)
         terms = _terms(model, federation, budget)
-        _check_noise(model, terms)
+        _check_noise(model, federation, terms)
         federation.offer(terms)
         if federation.per_round is None or len(federation.sites()) == sites:
             return budget, terms
@@ -161,9 +162,10 @@ def declared_classes(model: LinearWeights) -> tuple[Any, ...] | None:
     return tuple(model.classes_.tolist()) if is_classifier(model) else None
 
 
-def _check_noise(model: LinearWeights, terms: Terms) -> None:
+def _check_noise(model: LinearWeights, federation: Federation, terms: Terms) -> None:
     """Refuse, before anything is charged, histograms with less noise than a sum of rounded noises needs."""
-    if terms.mode == "sites" and len(terms.parts) > 1:
+    task = task_of(model, shape_of(federation))
+    if terms.mode == "sites" and (task.feature_scaling is None or task.outcome_scaling is None):
         columns = 1 if model.bounds is not None else max(model.n_features_in_, 1)
         sigma = terms.parts[0].sigma / math.sqrt(terms.honest)
         check_deviation(sigma * math.sqrt(columns), "counts")
@@ -207,7 +209,9 @@ def _schedule(model: LinearWeights, federation: Federation, budget: Budget) -> S
 def _terms(model: LinearWeights, federation: Federation, budget: Budget) -> Terms:
     schedule = _schedule(model, federation, budget)
     weights = federation.features + 1
-    return terms_of(model, federation, schedule.parts, weights * max(weights, _BINS) + weights + 2)
+    # Of a histogram a column, and of a release of scores: two matrices, a vector and two numbers.
+    most = max(weights * _BINS + weights + 2, weights * (weights + 1) + weights + 2, 3 * CELLS)
+    return terms_of(model, federation, schedule.parts, most)
 
 
 def terms_of(
@@ -235,4 +239,6 @@ def _statement(made: PrivacyStatement, session: Session) -> PrivacyStatement:
     changes = guarantee_of(session)
     if made.epsilon != changes["epsilon"] or made.delta != changes["delta"]:
         changes["schedule"] = None  # what each site did costs it something else
+        if made.schedule is not None:
+            changes["steps"] = sum(part["steps"] for part in made.schedule["parts"])
     return replace(made, secure=made.secure and session.secure, **changes)

@@ -10,6 +10,9 @@ contribution                public values
 ==========================  ==============================================================================
 GLM, linear                 columns of features (d,), of the outcome (); half (k, k); cavity_mean and centre
                             (k,); noise scalars
+leverages, second moments   columns as above; map (k, k); cap scalar
+reaches, weighted factors   columns as above; map, half and doubt (k, k); cavity_mean and centre (k,); noise
+                            scalars; cut, widest and dispersion scalars; caps, one of each size
 natural                     columns as above; a cavity (k,) and (k, k), with learned noise two scalars more
 counts of magnitudes        none
 counts in equal bins        low and high (c,), c the columns of all arrays of a record
@@ -34,6 +37,7 @@ from dpsep.models.concentrated_noise import ConcentratedNoise
 from dpsep.models.glm import Columns, GLMContribution, LinearContribution, Public
 from dpsep.models.linear import LearnedNoise, WeightsAndNoise
 from dpsep.models.quadrature import RULES
+from dpsep.models.weighted import Leverages, Reaches, SecondMoments, Seen, Steered, WeightedFactors
 from dpsep.privacy.grid import Block
 from dpsep.privacy.scaling import LinearCounts, MagnitudeCounts
 from dpsep.registry import regressions
@@ -45,14 +49,18 @@ MOST_PRECISION = 1e12
 
 _LIKELIHOODS = tuple(entry.load().likelihood for entry in regressions())
 _NOISES = (LearnedNoise, ConcentratedNoise)
-_KINDS: dict[type, tuple[str, ...]] = {
-    GLMContribution: ("flat", "outer"),
-    LinearContribution: ("flat", "outer", "flat"),
-    NaturalContribution: ("flat",),
-    MagnitudeCounts: ("count",),
-    LinearCounts: ("count",),
+_KINDS: dict[type, tuple[tuple[str, ...], ...]] = {
+    GLMContribution: (("flat", "outer"),),
+    LinearContribution: (("flat", "outer", "flat"),),
+    Leverages: (("flat",),),
+    SecondMoments: (("outer",),),
+    Reaches: (("flat", "flat"), ("flat", "flat", "flat")),
+    WeightedFactors: (("flat", "outer", "outer"), ("flat", "outer", "outer", "flat")),
+    NaturalContribution: (("flat",),),
+    MagnitudeCounts: (("count",),),
+    LinearCounts: (("count",),),
 }
-"""What may be asked of records, and the kinds of its blocks."""
+"""What may be asked of records, and the kinds of its blocks; several where a likelihood may have more."""
 
 
 def check_contribution(contribution: Any, arrays: tuple[int, ...], blocks: Sequence[Block]) -> None:
@@ -68,8 +76,9 @@ def check_contribution(contribution: Any, arrays: tuple[int, ...], blocks: Seque
     kinds = _KINDS.get(type(contribution))
     if kinds is None:
         raise WireError("what is asked of records is no contribution that a site computes.")
-    if tuple(block.kind for block in blocks) != kinds:
-        raise WireError(f"a {type(contribution).__name__} needs blocks of the kinds {', '.join(kinds)}.")
+    if tuple(block.kind for block in blocks) not in kinds:
+        allowed = " or ".join(", ".join(one) for one in kinds)
+        raise WireError(f"a {type(contribution).__name__} needs blocks of the kinds {allowed}.")
     if isinstance(contribution, MagnitudeCounts | LinearCounts):
         good = type(contribution.bins) is int and 1 <= contribution.bins <= MOST_BINS
         good = good and blocks[0].bins == contribution.bins
@@ -111,6 +120,10 @@ def check_public(contribution: Any, columns: tuple[int, ...], public: Any) -> No
         if isinstance(contribution, NaturalContribution):
             learned = contribution.learned_noise
             good = type(public) is tuple and len(public) == 3 and _is_cavity(public[2], k, learned)
+        elif isinstance(contribution, Leverages | SecondMoments):
+            good = type(public) is Seen and _are(public[2:], (k, k), ())
+        elif isinstance(contribution, Reaches | WeightedFactors):
+            good = type(public) is Steered and _is_steered(contribution, public, k)
         else:
             good = type(public) is Public and _are(public[2:5], (k, k), (k,), (k,)) and _is_gamma(public[5])
         good = good and _is_columns(public[0], (d,)) and _is_columns(public[1], ())
@@ -120,7 +133,15 @@ def check_public(contribution: Any, columns: tuple[int, ...], public: Any) -> No
         )
 
 
+def _is_steered(contribution: Reaches | WeightedFactors, public: Steered, k: int) -> bool:
+    sizes = 3 if isinstance(contribution, Reaches) and isinstance(contribution.likelihood, _NOISES) else 2
+    shapes = ((k, k), (k, k), (k, k), (k,), (k,))
+    return _are(public[2:7], *shapes) and _is_gamma(public[7]) and _are(public[8:], (), (), (), (sizes,))
+
+
 def _is_model(contribution: Any) -> bool:
+    if isinstance(contribution, Leverages | SecondMoments):
+        return type(contribution.intercept) is bool
     if isinstance(contribution, LinearContribution):
         likelihood, allowed = contribution.model, _NOISES
     else:

@@ -1,9 +1,12 @@
 """What an algorithm sees of a gate, private or open."""
 
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+from dpsep.privacy.grid import Block, Contribution
 
 Array = NDArray[np.float64]
 
@@ -29,3 +32,7 @@ class Summed(Protocol):
     def release(self, public: Any) -> dict[str, Array]:
         """Return one step's sums, by block name."""
         ...
+
+
+Opened = Callable[[Sequence[Block], Contribution], Summed]
+"""Opens a gate of a stage's part of the schedule to the arrays that the stage reads."""

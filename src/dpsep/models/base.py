@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.typing import ArrayLike
 
 from dpsep.families import DiagonalGaussian, Gaussian
@@ -53,6 +54,79 @@ class Site(NamedTuple):
     mean_part: jax.Array
 
 
+class Response(NamedTuple):
+    """A record's score, and what it can be at most whatever the outcome is.
+
+    Attributes
+    ----------
+    slope
+        Score of the predictor: the mean part g' of the local factor, or a bounded function of the outcome
+        that has mean zero at the true predictor, too.
+    bound
+        Of `slope`, over all outcomes: a function of the predictor alone.
+    curvature
+        Precision s' of the local factor, or the expected derivative of the score; zero where the score is
+        cut.
+    size
+        Of `curvature`, whatever the outcome is: a function of the predictor alone.
+    spread
+        Expected square of the score over its expected derivative; one of an uncut score of a right model.
+    statistic
+        Of the dispersion, where it is learned: within [-1, 1], with mean zero at the true one.
+    """
+
+    slope: jax.Array
+    bound: jax.Array
+    curvature: jax.Array
+    size: jax.Array
+    spread: ArrayLike = 1.0
+    statistic: jax.Array | None = None
+
+
+class Unit(NamedTuple):
+    """Size of a score of a record.
+
+    Attributes
+    ----------
+    bound, curvature
+        Its bound, and its expected curvature.
+    spread
+        Its expected square over that curvature.
+    length
+        Change of the predictor over which the curvature changes about as much as it is.
+    """
+
+    bound: float
+    curvature: float
+    spread: float = 1.0
+    length: float = 1.0
+
+
+class At(NamedTuple):
+    """Where and how a record's score is taken.
+
+    Attributes
+    ----------
+    offset
+        Cavity mean of the predictor less its posterior mean, which scores are counted from.
+    cut
+        Standard deviations at which a score without a bound is cut.
+    dispersion
+        Excess variance of counts, alpha of mu + alpha mu^2.
+    doubt
+        Variance of the predictor with all noise of privacy: what is cut far from the predictor must not be
+        what is only not known yet.
+    widest
+        Residual at which a score is cut whatever the doubt.
+    """
+
+    offset: ArrayLike = 0.0
+    cut: ArrayLike = 3.0
+    dispersion: ArrayLike = 0.0
+    doubt: ArrayLike = 0.0
+    widest: ArrayLike = np.inf
+
+
 class Predictive(NamedTuple):
     """Mean and variance of a new outcome."""
 
@@ -70,6 +144,14 @@ class Likelihood(Protocol):
 
     def tilted(self, mean: ArrayLike, variance: ArrayLike, y: ArrayLike) -> Tilted:
         """Tilted moments for cavity moments of the predictor, elementwise."""
+        ...
+
+    def response(self, mean: ArrayLike, variance: ArrayLike, y: ArrayLike, at: "At") -> Response:
+        """Score of a record, and its bound: `at.cut` standard deviations where the outcome has none."""
+        ...
+
+    def unit(self, predictor: float, at: "At") -> "Unit":
+        """Size of a score where the predictor has a value; a constant where it varies little."""
         ...
 
     def predictive(self, mean: ArrayLike, variance: ArrayLike) -> Predictive:
@@ -116,8 +198,31 @@ def site(tilted: Tilted, cavity_mean: ArrayLike, cavity_variance: ArrayLike, ori
     """
     del cavity_variance
     offset = jnp.asarray(cavity_mean) - origin
-    precision = tilted.curvature / tilted.shrinkage
-    return Site(precision, (tilted.gradient + offset * tilted.curvature) / tilted.shrinkage)
+    return Site(tilted.curvature / tilted.shrinkage, slope_of(tilted, offset))
+
+
+def slope_of(tilted: Tilted, offset: ArrayLike) -> jax.Array:
+    """Mean part of a local factor, counted from the cavity mean less `offset`."""
+    return (tilted.gradient + offset * tilted.curvature) / tilted.shrinkage
+
+
+def unit_of(likelihood: Likelihood, predictor: float, at: "At") -> Unit:
+    """Return the unit of a likelihood whose response costs little."""
+    with jax.enable_x64(True):
+        zero, one, where = np.float64(0.0), np.float64(1.0), np.float64(predictor)
+        found = likelihood.response(where, zero, one, At(*(np.float64(part) for part in at)))  # pyright: ignore
+        return Unit(float(found.bound), float(found.size), float(np.asarray(found.spread)))
+
+
+def cut_response(slope: jax.Array, bound: jax.Array, curvature: jax.Array) -> Response:
+    """Response of an outcome with symmetric errors: cut at the bound on either side.
+
+    A score that is cut does not change with the predictor, so it has no curvature: where most are cut, far
+    from the fixed point, the curvature says that little is known there.
+    """
+    bound, size = jnp.broadcast_to(bound, slope.shape), jnp.broadcast_to(curvature, slope.shape)
+    inside = jnp.abs(slope) <= bound
+    return Response(jnp.clip(slope, -bound, bound), bound, jnp.where(inside, size, 0.0), size)
 
 
 def local_factor(

@@ -12,14 +12,14 @@ The proof is in docs/proofs/glm.md.
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from dpsep.families import Gamma
 from dpsep.families.columns import Columns
-from dpsep.models.base import Likelihood, Tilted
+from dpsep.models.base import Likelihood, Tilted, slope_of
 from dpsep.models.linear import LearnedNoise
 
 
@@ -65,7 +65,7 @@ class GLMContribution:
 
     def __call__(self, public: Public, chunk: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, ...]:
         """Return g' z and sqrt(s') z, one row a record."""
-        x, y = _design(public, chunk, self.intercept)
+        x, y = design(public, chunk, self.intercept)
         y = jnp.where(self.likelihood.valid(y), y, jnp.nan)
         z, mean, variance = _predictor(public, x)
         tilted = self.likelihood.tilted(mean, variance, y)
@@ -93,16 +93,21 @@ class LinearContribution:
 
     def __call__(self, public: Public, chunk: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, ...]:
         """Return g' z, sqrt(s') z and the noise part, one row a record."""
-        x, y = _design(public, chunk, self.intercept)
+        x, y = design(public, chunk, self.intercept)
         z, mean, variance = _predictor(public, x)
         tilted, factor = self.model.tilted(mean, variance, public.noise, y)
         noise = jnp.stack([factor.shape_minus_one - 0.5, factor.rate * public.noise.mean], axis=1)
         return (*_rank_one(public, x, z, tilted, mean), noise)
 
 
-def _design(
-    public: Public, chunk: tuple[jax.Array, jax.Array], intercept: bool
-) -> tuple[jax.Array, jax.Array]:
+def design(public: Any, chunk: tuple[jax.Array, jax.Array], intercept: bool) -> tuple[jax.Array, jax.Array]:
+    """Columns of each record by public maps, the intercept first, and its outcome: NaN of an unusable record.
+
+    Parameters
+    ----------
+    public
+        Has maps ``features`` and ``outcome``.
+    """
     x = public.features.apply(chunk[0])
     y = public.outcome.apply(chunk[1])
     # A bad cell must spoil its whole record, and only it: mark the outcome, zero the row.
@@ -123,7 +128,7 @@ def _rank_one(
 ) -> tuple[jax.Array, jax.Array]:
     offset = mean - x @ public.centre
     precision = tilted.curvature / tilted.shrinkage
-    slope = (tilted.gradient + offset * tilted.curvature) / tilted.shrinkage
+    slope = slope_of(tilted, offset)
     # Outliers under a likelihood that is not log-concave may have a negative factor; the outer block holds
     # only positive ones, so theirs is dropped and their mean part kept.
     return slope[:, None] * z, jnp.sqrt(jnp.maximum(precision, 0.0))[:, None] * z

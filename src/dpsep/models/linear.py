@@ -19,7 +19,18 @@ from jax.typing import ArrayLike
 from dpsep.families import Gamma, Gaussian
 from dpsep.families.gamma import shape_increment
 from dpsep.families.gaussian import LOG_2PI
-from dpsep.models.base import Predictive, Tilted, predictor_moments, site
+from dpsep.models.base import (
+    At,
+    Predictive,
+    Response,
+    Tilted,
+    Unit,
+    cut_response,
+    predictor_moments,
+    site,
+    slope_of,
+    unit_of,
+)
 from dpsep.models.quadrature import panels
 
 _NOISE_MULTIPLES = (-9.0, -4.5, -2.0, 0.0, 2.0, 4.5, 9.0)
@@ -63,6 +74,20 @@ class GaussianLikelihood:
         curvature = self.noise_precision / total
         gradient = (jnp.asarray(y) - mean) * curvature
         return Tilted(self.log_predictive(mean, variance, y), gradient, curvature, 1.0 / total)
+
+    def response(self, mean: ArrayLike, variance: ArrayLike, y: ArrayLike, at: At) -> Response:
+        """The score, cut on either side: errors are symmetric."""
+        slope = slope_of(self.tilted(mean, variance, y), at.offset)
+        bound = jnp.asarray(at.cut * math.sqrt(self.noise_precision))
+        return cut_response(slope, bound, jnp.asarray(self.noise_precision))
+
+    def steepest(self, cut: float) -> float:
+        """Variance tau of a score over the square of its bound, cut sqrt(tau)."""
+        return 1.0 / cut**2
+
+    def unit(self, predictor: float, at: At) -> Unit:
+        """The same at every predictor."""
+        return unit_of(self, predictor, at)._replace(length=math.inf)
 
     def predictive(self, mean: ArrayLike, variance: ArrayLike) -> Predictive:
         """Mean and variance of y, elementwise."""
@@ -160,6 +185,55 @@ class LearnedNoise:
         log_z = _log_sum(log_base + log_ratio, weights) - _log_sum(log_base, weights)
         log_z = log_z + student(shape, rate, square)
         return Tilted(log_z, *mixed), factor
+
+    def steepest(self, cut: float) -> float:
+        """Variance tau of a score over the square of its bound, at least cut sqrt(tau)."""
+        return 1.0 / cut**2
+
+    def noise_unit(self, precision: float, cut: float, doubt: float, widest: float) -> Unit:
+        """Bound and curvature of a score at a noise precision, for an average doubt about the predictor."""
+        wide = max(min(cut * math.sqrt(1.0 / precision + doubt), widest), cut / math.sqrt(precision))
+        return Unit(precision * wide, precision, length=math.inf)
+
+    def noise_clip(self, cut: float) -> float:
+        """Clip of the noise's part of a release: half the square of a residual, cut at `cut` deviations."""
+        return 0.5 + 0.55 * cut**2
+
+    def noise_ratio(self, square: float, cut: float) -> float:
+        """Variance of the noise over the one that a release was made with.
+
+        Parameters
+        ----------
+        square
+            Average of the squared residuals in units of that one, each cut at `cut` deviations.
+        cut
+            As given.
+
+        Examples
+        --------
+        >>> round(LearnedNoise().noise_ratio(0.995, 3.0), 3), round(LearnedNoise().noise_ratio(2.0, 20.0), 3)
+        (1.0, 2.0)
+        """
+        beyond = 0.5 * math.erfc(cut / math.sqrt(2.0))
+        density = math.exp(-0.5 * cut**2) / math.sqrt(2.0 * math.pi)
+        # E min(z^2, cut^2) of a standard normal z.
+        return square / (1.0 - 2.0 * beyond - 2.0 * cut * density + 2.0 * cut**2 * beyond)
+
+    def response(
+        self, mean: ArrayLike, variance: ArrayLike, noise: Gamma, y: ArrayLike, at: At
+    ) -> tuple[Response, Gamma]:
+        """The score, cut on either side, and the local factor on the noise precision of the cut residual.
+
+        The cut is so many standard deviations of what is known of the outcome, or where residuals end.
+        """
+        tau = noise.mean
+        mean, y = jnp.asarray(mean), jnp.asarray(y)
+        narrow = at.cut * jnp.sqrt(variance + 1.0 / tau)
+        wide = jnp.minimum(at.cut * jnp.sqrt(at.doubt + 1.0 / tau), at.widest)
+        wide = jnp.maximum(narrow, wide)
+        tilted, _ = self.tilted(mean, variance, noise, mean + jnp.clip(y - mean, -wide, wide))
+        _, factor = self.tilted(mean, variance, noise, mean + jnp.clip(y - mean, -narrow, narrow))
+        return cut_response(slope_of(tilted, at.offset), wide * tau, jnp.asarray(tau)), factor
 
     def local_factor(self, cavity: WeightsAndNoise, record: tuple[ArrayLike, ArrayLike]) -> WeightsAndNoise:
         """Tilted minus cavity in natural parameters, for one record `(x, y)`."""

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from dpsep.families.gaussian import LOG_2PI
-from dpsep.models.base import Predictive, Tilted
+from dpsep.models.base import At, Predictive, Response, Tilted, Unit, slope_of
 
 # By bytes of the number: where the continued fraction takes over from erfc, and its depth for all digits.
 _TAIL = {4: (-2.0, 24), 8: (-4.0, 30)}
@@ -46,6 +46,28 @@ class ProbitLikelihood:
             curvature=ratio * excess / total,
             shrinkage=(1.0 + variance * spread) / total,
         )
+
+    def response(self, mean: ArrayLike, variance: ArrayLike, y: ArrayLike, at: At) -> Response:
+        """The mean part and precision of the local factor, bounded by the larger ones of both labels."""
+        y = jnp.asarray(y)
+        down, up = (self.tilted(mean, variance, label) for label in (-1.0, 1.0))
+        slopes = slope_of(down, at.offset), slope_of(up, at.offset)
+        curvatures = down.curvature / down.shrinkage, up.curvature / up.shrinkage
+        slope = jnp.where(jnp.isfinite(y), jnp.where(y > 0, *slopes[::-1]), jnp.nan)
+        curvature = jnp.where(y > 0, *curvatures[::-1])
+        return Response(
+            slope, jnp.maximum(*(jnp.abs(part) for part in slopes)), curvature, jnp.maximum(*curvatures)
+        )
+
+    def steepest(self, cut: float) -> float:
+        """Least at zero, where it is largest: of either label."""
+        del cut
+        return 1.0
+
+    def unit(self, predictor: float, at: At) -> Unit:
+        """One, and the guess of the curvature."""
+        del predictor, at
+        return Unit(1.0, self.curvature_guess)
 
     def probability(self, mean: ArrayLike, variance: ArrayLike) -> jax.Array:
         """Probability of the label +1."""

@@ -63,6 +63,11 @@ SPARE, PROBIT_SPARE = 0.47, 1.0
 """Share of `reach` that a clip beyond `TAILS` may cost: of most likelihoods, and of the probit."""
 
 
+def _even(predictor: NDArray[np.float64], cut: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """A score that is cut alike at every predictor, in units of the noise."""
+    return np.full_like(predictor, cut), np.ones_like(predictor)
+
+
 class Defaults(NamedTuple):
     """What a regression declares of its fits, for the estimator and for the planner.
 
@@ -72,17 +77,21 @@ class Defaults(NamedTuple):
         Most noise, in posterior standard deviations, that a larger clip may cost.
     spare
         Share of `reach` that a clip beyond `TAILS` may cost.
-    learned_noise
+    learned_noise, dispersed
         Whether a noise precision is learned too.
-    curvature
-        Expected curvature of the log-likelihood at each predictor, up to a factor: what a record weighs in
-        the planner's reference table.
+    size
+        Bound and expected curvature of a score at each predictor, for a cut in deviations: what a record
+        weighs in the planner's reference table.
+    cut
+        Least number of standard deviations at which a score that nothing bounds is cut.
     """
 
     reach: float = REACH
     spare: float = SPARE
     learned_noise: bool = False
-    curvature: Callable[[NDArray[np.float64]], NDArray[np.float64]] = np.ones_like
+    dispersed: bool = False
+    size: Callable[[NDArray[np.float64], float], tuple[NDArray[np.float64], NDArray[np.float64]]] = _even
+    cut: float = 3.0
 
 
 class Plan(NamedTuple):
@@ -132,7 +141,7 @@ def weights_plan(
         N, and the number of weights with the intercept.
     epsilon, delta
         The target.
-    learned_noise
+    learned_noise, dispersed
         Whether a noise precision is learned too.
     sensitivity
         1 under zero-out, 2 under replace-one.
@@ -240,17 +249,6 @@ def weights_blocks(chosen: Plan, dimension: int, *, learned_noise: bool) -> list
     return blocks
 
 
-def mean_noise(chosen: Plan, mechanism: Mechanism) -> float:
-    """Noise of the final mean, in posterior standard deviations in every direction.
-
-    Rows that are sampled at a rate p add the spread of their sums, about (1/p - 1) posterior variances.
-    """
-    kept = max(chosen.steps - chosen.warmup, 1)
-    rate = mechanism.sampling.expected_batch(mechanism.records) / mechanism.records
-    own = _deviation(mechanism, chosen.mean_clip, chosen.mean_share)
-    return math.sqrt((own**2 + 1.0 / rate - 1.0) / kept)
-
-
 def precision_noise(chosen: Plan, mechanism: Mechanism, dimension: int) -> float:
     """Spectral norm of the final precision's noise, relative to the precision.
 
@@ -261,13 +259,6 @@ def precision_noise(chosen: Plan, mechanism: Mechanism, dimension: int) -> float
     return _deviation(mechanism, chosen.precision_clip, chosen.precision_share) * math.sqrt(
         2 * dimension / kept
     )
-
-
-def noise_error(chosen: Plan, mechanism: Mechanism) -> float:
-    """Relative error of a learned noise precision: its statistic has a mean of one half a record."""
-    kept = max(chosen.steps - chosen.warmup, 1)
-    own = _deviation(mechanism, chosen.noise_clip, chosen.noise_share) / mechanism.records
-    return own / (0.5 * math.sqrt(kept))
 
 
 class WeakBudgetWarning(UserWarning):

@@ -1,8 +1,9 @@
 r"""What does epsilon cost me, and how much data do I need? Answers from public quantities alone.
 
 `plan` takes a model, a shape and a budget (or a wanted error), and returns the settings that the estimators
-will fit by (`dpsep.theory.glm_defaults`, `mixtures`, `networks`: the same code), what they are expected to
-cost (`dpsep.theory.forecast`), the epsilon and the number of records that would do, and a curve over epsilon.
+will fit by (`dpsep.theory.weighted_defaults`, `mixtures`, `networks`: the same code), what they are expected
+to cost (`dpsep.theory.forecast`), the epsilon and the number of records that would do, and a curve over
+epsilon.
 
 *Targets.* ``widening`` is the wanted width of intervals over that without privacy, ``excess_risk`` the wanted
 loss of log predictive density in nats a record. With a target, epsilon or the number of records may be left
@@ -20,8 +21,7 @@ from typing import Any, Literal
 from dpsep.privacy.mechanism import Relation
 from dpsep.privacy.shown import up
 from dpsep.registry import named
-from dpsep.theory.forecast import ROUGH, Forecast
-from dpsep.theory.glm_defaults import WEAK
+from dpsep.theory.forecast import HOPELESS, Forecast
 from dpsep.theory.request import MOST_BUDGET, MOST_RECORDS, Request, check_request, number_within
 from dpsep.theory.runs import (
     FEWEST_A_WEIGHT,
@@ -44,6 +44,8 @@ NEARLY_FREE = 1.05
 """Widening up to which privacy is called nearly free."""
 COSTLY = 1.5
 """Widening beyond which it is called costly."""
+ALL_HIDDEN = 1.0
+"""Noise of a mixture's counts, relative to them, from which on all is hidden."""
 EPSILONS = (0.1, 0.2, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0, 5.6, 8.0)
 """Budgets of the curve."""
 
@@ -73,7 +75,7 @@ class Planned:
     --------
     >>> answer = plan("logistic", 20_000, 10, epsilon=1.0)
     >>> answer.verdict, answer.settings.steps, answer.found
-    ('good', 16, '')
+    ('nearly free', 6, '')
     """
 
     request: Request
@@ -171,9 +173,9 @@ def plan(
 
     Examples
     --------
-    >>> answer = plan("logistic", 20_000, 10, epsilon=1.0)
-    >>> answer.verdict, round(answer.forecast.widening, 2), answer.settings.steps
-    ('good', 1.13, 16)
+    >>> answer = plan("logistic", 5000, 10, epsilon=1.0)
+    >>> answer.verdict, round(answer.forecast.widening, 1), answer.settings.steps
+    ('good', 1.1, 6)
     >>> plan("linear", 5000, 5, widening=1.2).request.epsilon < 4
     True
     >>> plan("linear", 1, 5, epsilon=1.0).verdict
@@ -206,6 +208,24 @@ def plan(
     return _answer(request, met, found, open_end, curve=curve)
 
 
+def doubt_of(planned: Planned) -> str:
+    """Say why a fit by this plan cannot be relied on, and what would help; nothing where it can.
+
+    Examples
+    --------
+    >>> doubt_of(plan("logistic", 20_000, 10, epsilon=1.0))
+    ''
+    >>> doubt_of(plan("logistic", 300, 10, epsilon=0.1))[:67]
+    'the budget is too small for this table: with this noise 300 records'
+    """
+    if planned.verdict not in ("weak", "impossible"):
+        return ""
+    why = f": {planned.reasons[0].rstrip('.')}" if planned.reasons else ""
+    remedies = f" What would help: {', or '.join(planned.remedies)}." if planned.remedies else ""
+    said = "weak" if planned.verdict == "weak" else "too small"
+    return f"the budget is {said} for this table{why}.{remedies}"
+
+
 def _answer(request: Request, met: Met, found: str, open_end: str, *, curve: bool) -> Planned:
     """Settings, forecast, verdict and what would help."""
     if request.records == 1 or request.is_network:
@@ -224,10 +244,16 @@ def _answer(request: Request, met: Met, found: str, open_end: str, *, curve: boo
             f"{request.records} records say little of {request.dimension} unknown numbers, private or not: "
             "the posterior is mostly its prior."
         )
-    if forecast.hidden > WEAK:
+    if forecast.of_prior > HOPELESS:
+        reasons.append(
+            f"with this noise {request.records} records say so little of {request.dimension} unknown numbers "
+            f"that the posterior is mostly its prior: the credible interval of a typical coefficient is "
+            f"{forecast.of_prior:.0%} as wide."
+        )
+    elif request.model == "mixture" and forecast.hidden > ALL_HIDDEN:
         reasons.append(
             f"the noise of privacy is {forecast.hidden:.2g} times what {request.records} records say of "
-            f"{request.dimension} numbers (it should be below {ROUGH:g}; from {WEAK:g} on all is hidden)."
+            f"{request.dimension} numbers."
         )
     if not open_end and not met(forecast):
         reasons.append("the target is not met at this epsilon with this number of records.")
@@ -240,8 +266,8 @@ def _answer(request: Request, met: Met, found: str, open_end: str, *, curve: boo
         verdict = "impossible"
     elif verdict == "weak":
         reasons.append(
-            f"the noise of the released precision is {forecast.hidden:.2g} of it, and its clip leaves "
-            f"{forecast.left:.2g}: forecasts are rough, and the loss may be far larger."
+            f"intervals are forecast {forecast.widening:.2g} times as wide as without privacy, and "
+            f"{forecast.of_prior:.0%} as wide as the prior's, which is heard; forecasts are rough here."
         )
     remedies: tuple[str, ...] = ()
     if verdict == "costly":

@@ -20,9 +20,9 @@ from dpsep.privacy.sampling import FullBatch, PoissonSampling, Sampling
 from dpsep.registry import named
 from dpsep.theory import networks
 from dpsep.theory.forecast import Forecast, mixture_forecast, weights_forecast
-from dpsep.theory.glm_defaults import weights_blocks, weights_schedule
 from dpsep.theory.mixtures import STEPS, mean_margin, mixture_blocks, mixture_schedule
 from dpsep.theory.request import MOST_RECORDS, Request
+from dpsep.theory.weighted_defaults import weighted_blocks, weighted_schedule
 
 Met = Callable[[Forecast], bool]
 """Whether a forecast meets a target."""
@@ -43,7 +43,8 @@ class Settings(NamedTuple):
     steps
         Releases of the fit.
     clip
-        Largest norm of a record's part, over that of a typical record (in whitened coordinates).
+        Largest norm of a record's part, over that of a typical record; of a regression, the standard
+        deviations at which unbounded scores are cut.
     step_size
         How far a step goes: of the way to where a release says (1 is all of it).
     sigma
@@ -78,28 +79,19 @@ def run(request: Request) -> tuple[Settings, Forecast]:
         clip = 1.0 + margin / math.sqrt(request.features)
         return _settings(request, schedule, STEPS, clip, "1 / (1 + number of the release)"), forecast
     defaults = named(request.model).load().defaults
-    schedule, chosen = weights_schedule(
+    schedule, chosen = weighted_schedule(
         request.records,
         request.dimension,
         *budget,
         sampling,
         scaled=not request.declared,
-        learned_noise=defaults.learned_noise,
-        reach=defaults.reach,
-        spare=defaults.spare,
+        more=defaults.learned_noise or defaults.dispersed,
+        cut=defaults.cut,
     )
-    blocks = weights_blocks(chosen, request.dimension, learned_noise=defaults.learned_noise)
-    check_blocks(schedule.parts[-1], blocks)
-    forecast = weights_forecast(
-        request.model,
-        chosen,
-        schedule.parts[-1],
-        request.dimension,
-        request.levels,
-    )
-    clip = chosen.mean_clip / math.sqrt(request.dimension / request.records)
-    size = f"1; the first {chosen.warmup} releases only find the way"
-    return _settings(request, schedule, chosen.steps, clip, size), forecast
+    check_blocks(schedule.parts[-1], weighted_blocks(chosen, request.dimension))
+    forecast = weights_forecast(request.model, chosen, schedule.parts[-1], request.dimension, request.levels)
+    size = f"Newton's; {chosen.approach} releases before them find the way"
+    return _settings(request, schedule, chosen.fit, chosen.cut, size), forecast
 
 
 def network_settings(request: Request) -> Settings:

@@ -27,6 +27,7 @@ from dpsep.federated.site import Site
 from dpsep.federated.transport import InProcess
 from dpsep.privacy.ledger import Ledger
 from dpsep.theory.glm_defaults import WeakBudgetWarning
+from dpsep.theory.weighted_defaults import APPROACH_STEPS, FIT_STEPS, LOOKS, MOMENTS_RELEASES
 
 __all__ = ["Measured", "Way", "compare", "made_sites", "one_step", "partitioned"]
 
@@ -55,12 +56,13 @@ class Way(NamedTuple):
 
 
 def one_step(steps: int) -> Way:
-    """Mode ``"own"`` with one release a round."""
+    """Mode ``"own"`` with one release a round; `steps` of the last stage, after those that find the way."""
 
     def run(model: LogisticRegression, federation: Federation) -> LogisticRegression:
         return fit(model.set_params(steps=steps), federation)
 
-    return Way(f"one step x {steps}", steps, run)
+    way = min(APPROACH_STEPS, max(1, round(steps * APPROACH_STEPS / FIT_STEPS)))
+    return Way(f"one step x {steps}", MOMENTS_RELEASES + way + LOOKS + steps, run)
 
 
 def partitioned(rounds: int, local: int, *, asynchronous: bool = False, damping: float = 1.0) -> Way:

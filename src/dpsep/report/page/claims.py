@@ -222,6 +222,7 @@ def _statement(fields: Value) -> PrivacyStatement:
         and all(isinstance(leak, str) for leak in leaks)
         and (federation is None or _is_federation(federation))
         and isinstance(fields.get("ledger", ""), str)
+        and isinstance(fields.get("doubt", ""), str)
     )
     if not sound:
         raise Refused("privacy.json is not a statement as a fit writes it.")

@@ -171,7 +171,7 @@ def _cautions(stated: list[Stated], total: Charge | None) -> list[str]:
 
 
 def _of_one(one: Stated) -> list[str]:
-    found = []
+    found = [f"Expect little of this fit: {one.fit.doubt}"] if one.fit.doubt else []
     counted = any("drafted by looking" in leak for leak in one.fit.leaks)
     if one.looked and not counted:
         found.append("Declarations of columns were read off the data, which no guarantee covers.")

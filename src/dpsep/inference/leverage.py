@@ -1,0 +1,157 @@
+r"""The geometry of a private fit of linear weights: second moments of the columns, and what follows from
+them.
+
+Four releases: the half octaves of |x|^2 (x the scaled columns of a record with its intercept), second moments
+of x, the half octaves of |z|^2 in coordinates z = A x that these suggest, and second moments of z. The two
+estimates of S = E x x^T are averaged entry by entry with weights inverse to their noise variances. Each
+second moment is weighted by min(1, cap / |z|^2) with a cap *above which no half octave stands out of the
+noise*, so a cap takes off what next to no record has: without noise it takes nothing, and S is the second
+moment itself. No cap is derived from a release that the same cap has shaped.
+
+*Which coordinates.* With M = A^T A and scores clipped by |z| <= R, the noise of the weights is in proportion
+to H^-1 M^-1 H^-1 in units of R^2, H the information. Of all M that give records within the unit cube the
+same largest leverage, diagonal M = diag(H_jj)^-1/2 makes the noise's variance, summed in units of the
+posterior's variance H^-1, the least (Lagrange: the sum of 1 / (H_jj M_jj) under a bound of the sum of M_jj).
+That is half of whitening: a rare indicator is not drowned, and common columns do not pay for it. Correlations
+R = D^-1/2 S D^-1/2, D = diag S, enter in the same half power: A = R^-1/4 D^-1/4, as far as noise lets them be
+seen.
+
+*Scales.* `Geometry.deviation` is each column's standard deviation, for priors in units of it. Where noise
+hides it, it is the noise's level: the largest scale that the releases would not have shown. No scale is
+invented: a larger one would shrink coefficients that the data do speak of.
+
+**Privacy.** Post-processing of what a gate released. This file sees no record.
+The proof is in docs/proofs/weighted.md.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsep.inference.caps import highest
+from dpsep.inference.gate_protocol import Opened
+from dpsep.models.glm import Columns
+from dpsep.models.weighted import CELLS, Leverages, SecondMoments, Seen
+from dpsep.privacy.grid import Block
+
+Array = NDArray[np.float64]
+
+RELEASES = 4
+"""Releases of the stage."""
+SEEN = 0.25
+"""Relative noise of a correlation at which half of it is believed."""
+FLOOR = 0.5
+"""Fraction of the noise in correlations that their eigenvalues are raised to."""
+LEAST = 1e-8
+"""Smallest variance, in scaled units: a column that does not vary."""
+
+
+class Geometry(NamedTuple):
+    """What was released of the columns.
+
+    Attributes
+    ----------
+    map
+        A, shape (k, k), of scaled columns with the intercept first.
+    second, blur
+        Second moments of scaled columns, a record, and the standard deviation of each entry's noise.
+    deviation
+        Standard deviation of each scaled column; one of the intercept.
+    hidden
+        Which columns' scales are hidden by noise.
+    """
+
+    map: Array
+    second: Array
+    blur: Array
+    deviation: Array
+    hidden: NDArray[np.bool_]
+
+
+def run(
+    opened: Opened,
+    features: Columns,
+    outcome: Columns,
+    dimension: int,
+    *,
+    intercept: bool,
+    bounded: bool,
+) -> Geometry:
+    """Make the four releases.
+
+    Parameters
+    ----------
+    opened
+        Opens gates of a mechanism of `RELEASES` steps.
+    features, outcome
+        Maps of the columns.
+    dimension
+        Number of columns k, with the intercept.
+    intercept
+        Whether there is one.
+    bounded
+        Whether scaled columns lie within the unit cube.
+    """
+
+    def look(map_: Array) -> tuple[Array, float]:
+        """Second moments of z = A x a record, their noise, from two releases."""
+        # The largest |z|^2 in the unit cube; without bounds, far above what scaled columns should have.
+        top = float(np.abs(map_.T @ map_).sum()) * (1.0 if bounded else 2.0 ** (CELLS // 3))
+        gate = opened([Block("leverage", CELLS, 1.0)], Leverages(intercept))
+        seen = Seen(features, outcome, map_, np.float64(top))  # pyright: ignore[reportArgumentType]
+        cells = gate.release(seen)["leverage"]
+        noise = gate.deviations["leverage"]
+        cap = highest(cells, noise, top)
+        gate = opened([Block("second", dimension, cap, kind="outer")], SecondMoments(intercept))
+        seen = seen._replace(cap=np.float64(cap))  # pyright: ignore[reportArgumentType]
+        second = gate.release(seen)["second"] / gate.expected_batch
+        return second, gate.deviations["second"] / gate.expected_batch
+
+    first, noise = look(np.eye(dimension))
+    triangle = np.where(np.eye(dimension) > 0, 1.0, math.sqrt(0.5))
+    before = noise * triangle
+    map_ = _coordinates(first, before)
+    again, noise = look(map_)
+    back = np.linalg.inv(map_)
+    spread = back @ back.T
+    after = noise * np.sqrt(0.5 * (np.outer(np.diag(spread), np.diag(spread)) + spread**2))
+    again = back @ again @ back.T
+    second, blur = _average(first, before, again, after)
+    return geometry_of(second, blur, intercept=intercept)
+
+
+def geometry_of(second: Array, blur: Array, *, intercept: bool) -> Geometry:
+    """Return what follows from second moments and their noise."""
+    own = np.diag(blur)
+    centre = second[0] / max(second[0, 0], LEAST) if intercept else np.zeros(len(second))
+    variance = np.diag(second) - centre * second[0] if intercept else np.diag(second).copy()
+    hidden = variance <= 2.0 * own
+    deviation = np.sqrt(np.maximum(variance, np.maximum(own, LEAST)))
+    if intercept:
+        deviation[0], hidden[0] = 1.0, False
+    return Geometry(_coordinates(second, blur), second, blur, deviation, hidden)
+
+
+def _average(one: Array, its: Array, other: Array, others: Array) -> tuple[Array, Array]:
+    """Average of two estimates, entry by entry, and the deviation of its noise."""
+    if not (its > 0).all() or not (others > 0).all():
+        return one, np.zeros_like(one)
+    weight = others**2 / (its**2 + others**2)
+    return weight * one + (1.0 - weight) * other, its * others / np.sqrt(its**2 + others**2)
+
+
+def _coordinates(second: Array, blur: Array) -> Array:
+    """A = R^-1/4 D^-1/4 as far as noise lets it be seen; see the module."""
+    size = np.maximum(np.diag(second), np.maximum(2.0 * np.diag(blur), LEAST))
+    root = size**-0.5
+    relative = blur * np.outer(root, root)
+    keep = 1.0 / (1.0 + (relative / SEEN) ** 2)
+    correlation = second * np.outer(root, root) * keep
+    np.fill_diagonal(correlation, 1.0)
+    noise = relative * keep
+    lowest = max(FLOOR * float(np.sqrt((noise**2).sum(axis=1)).max()), 1e-4)
+    value, vectors = np.linalg.eigh((correlation + correlation.T) / 2)
+    value = np.maximum(value, min(lowest, 1.0))
+    return (vectors * value**-0.25) @ vectors.T * size**-0.25
