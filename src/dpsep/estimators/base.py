@@ -48,6 +48,9 @@ from dpsep.theory.planner import doubt_of, plan
 
 Array = NDArray[np.float64]
 
+MANY = 0.1
+"""Share of unusable rows from which on they are told of."""
+
 
 def likelihood_of(kind: Any, parameters: Mapping[str, Any], *, narrow: bool) -> Any:
     """Return a likelihood; those of its fields that are parameters of the estimator take their values.
@@ -130,6 +133,8 @@ class LinearWeights(LinearDraws):
         What was spent; None without privacy.
     usable_rows_, usable_rows_sd_
         Released number of rows that could be used, and its standard deviation; None without privacy.
+    n_records_
+        Number of rows that this is of.
 
     Examples
     --------
@@ -309,20 +314,18 @@ class LinearWeights(LinearDraws):
 
         result, spend = self._private_fit(recipe, records, on_step, **changes)
         self._keep(result)
-        self.n_records_ = task.records
         self._keep_path(spend, self.posterior_.names)
-        if self._few_usable(task.records):
-            warnings.warn(self._usable_words(task.records), UnusableRowsWarning, stacklevel=3)
+        if self._usable_words():
+            warnings.warn(self._usable_words(), UnusableRowsWarning, stacklevel=3)
         return spend
 
-    def _few_usable(self, records: int) -> bool:
-        """Whether a tenth of the rows or more, and more than noise explains, could not be used."""
+    def _usable_words(self) -> str:
+        """Say so where a tenth of the rows or more, and more than noise explains, could not be used."""
         if self.usable_rows_ is None:
-            return False
-        return records - self.usable_rows_ > max(0.1 * records, 4.0 * self.usable_rows_sd_)
-
-    def _usable_words(self, records: int) -> str:
-        count, deviation = max(self.usable_rows_ or 0.0, 0.0), self.usable_rows_sd_
+            return ""
+        records, count, deviation = self.n_records_, max(self.usable_rows_, 0.0), self.usable_rows_sd_
+        if records - count <= max(MANY * records, 4.0 * deviation):
+            return ""
         return (
             f"about {count:,.0f} (give or take {deviation:,.0f}) of {records:,} rows could be used: in the "
             "others a cell is missing or is no number, or the target is not one that was declared. The "
@@ -338,9 +341,12 @@ class LinearWeights(LinearDraws):
             Of the central intervals.
         """
         found = super().summary(level)
-        if getattr(self, "privacy_", None) is not None and self._few_usable(self.n_records_):
-            found.note = f"{found.note} {self._usable_words(self.n_records_)}".strip()
+        found.note = " ".join(filter(None, (found.note, *self._notes())))
         return found
+
+    def _notes(self) -> tuple[str, ...]:
+        """What is said below a summary."""
+        return (self._usable_words(),)
 
     def _doubt(
         self, task: Task, *, epsilon: float, delta: float, relation: Relation, sampling: Sampling
@@ -407,7 +413,7 @@ class LinearWeights(LinearDraws):
         )._replace(noise_aware=bool(self.noise_aware))
         self.feature_bounds_ = np.stack([np.asarray(result.features.low), np.asarray(result.features.high)])
         self.n_iter_ = result.steps
-        self.usable_rows_, self.usable_rows_sd_ = (None, 0.0) if result.usable is None else result.usable
+        self.usable_rows_, self.usable_rows_sd_, self.n_records_ = result.usable or (None, 0.0, 0)
         skip = int(self.fit_intercept)
         coef, intercept = self.posterior_.mean[skip:], self.posterior_.mean[:1] if skip else np.zeros(1)
         if self.target.is_label:

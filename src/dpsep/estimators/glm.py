@@ -20,7 +20,6 @@ from dpsep.estimators.columns import single, through_zero
 from dpsep.estimators.input_checks import Structure, declared_classes, declared_scaling, no_scaling
 from dpsep.estimators.large import by_pieces
 from dpsep.estimators.run import Result
-from dpsep.estimators.summary import Summary
 from dpsep.estimators.targets import Binary, Count, Real, TargetTags
 from dpsep.families import Gamma
 from dpsep.families.columns import Columns
@@ -100,15 +99,42 @@ class GLMClassifier(TargetTags, ClassifierMixin, LinearWeights):
         self.classes_ = declared_classes(self.classes, y, private=self.private, strict=self.strict)
 
 
-@register("linear")
 @dataclass(eq=False, repr=False, kw_only=True)
-class LinearRegression(GLMRegressor):
-    """Bayesian linear regression with Gaussian noise whose precision is learned, or known.
+class Numbers(GLMRegressor):
+    """Regressions of numbers by the predictor and errors about it, whose scale is learned.
 
     Parameters
     ----------
     target_bounds
         Public bounds (low, high) of the target; without them it is scaled privately, inside epsilon.
+    """
+
+    target = Real()
+    defaults = Defaults(learned_noise=True)
+
+    target_bounds: Any = None
+
+    @overload
+    def predict(self, X: Any, return_std: Literal[False] = False) -> Array: ...
+    @overload
+    def predict(self, X: Any, return_std: Literal[True]) -> tuple[Array, Array]: ...
+    def predict(self, X: Any, return_std: bool = False) -> Array | tuple[Array, Array]:
+        """Predictive mean of each row, and its standard deviation (of a new target) if asked for."""
+        mean, variance = self._predictor(X)
+        return (mean, np.sqrt(variance + self._noise_variance())) if return_std else mean
+
+    def _noise_variance(self) -> float:
+        """Variance of an error."""
+        raise NotImplementedError
+
+
+@register("linear")
+@dataclass(eq=False, repr=False, kw_only=True)
+class LinearRegression(Numbers):
+    """Bayesian linear regression with Gaussian noise whose precision is learned, or known.
+
+    Parameters
+    ----------
     noise_precision
         Known inverse noise variance, in units of the target; None learns it.
 
@@ -127,8 +153,6 @@ class LinearRegression(GLMRegressor):
     """
 
     likelihood = GaussianLikelihood
-    target = Real()
-    defaults = Defaults(learned_noise=True)
     words = Words(
         "linear regression",
         "A coefficient is by how much the expected target changes when its column grows by one and all other "
@@ -136,19 +160,7 @@ class LinearRegression(GLMRegressor):
     )
     wire = 39
 
-    target_bounds: Any = None
     noise_precision: float | None = None
-
-    @overload
-    def predict(self, X: Any, return_std: Literal[False] = False) -> Array: ...
-    @overload
-    def predict(self, X: Any, return_std: Literal[True]) -> tuple[Array, Array]: ...
-    def predict(self, X: Any, return_std: bool = False) -> Array | tuple[Array, Array]:
-        """Predictive mean of each row, and its standard deviation (of a new target) if asked for."""
-        mean, variance = self._predictor(X)
-        if not return_std:
-            return mean
-        return mean, np.sqrt(variance + self._noise_variance())
 
     def _noise_variance(self) -> float:
         if self.noise_precision is not None:
@@ -277,6 +289,10 @@ class Counts(GLMRegressor):
         Its standard deviation.
     """
 
+    target = Count()
+    # A farther cut loses less of counts that no model fits, and costs noise.
+    defaults = Defaults(reach=COUNT_REACH, size=count_size, cut=1.5, dispersed=True)
+
     offset: Any = None
 
     def _check_parameters(self) -> None:
@@ -305,22 +321,11 @@ class Counts(GLMRegressor):
         found = result.dispersion or (0.0, 0.0)
         self.dispersion_, self.dispersion_sd_ = (float(part) for part in found)
 
-    def summary(self, level: float = 0.9) -> Summary:
-        """Return a table of the posterior, and say below it how much counts vary.
-
-        Parameters
-        ----------
-        level
-            Of the central intervals.
-        """
-        found = super().summary(level)
-        if self.dispersion_ > max(OVERDISPERSED, 2.0 * self.dispersion_sd_):
-            words = (
-                f"overdispersed: the variance of a count is about mean + {self.dispersion_:.2g} mean^2, and "
-                "intervals know it."
-            )
-            found.note = f"{found.note} {words}".strip()
-        return found
+    def _notes(self) -> tuple[str, ...]:
+        if self.dispersion_ <= max(OVERDISPERSED, 2.0 * self.dispersion_sd_):
+            return super()._notes()
+        words = f"overdispersed: the variance of a count is about mean + {self.dispersion_:.2g} mean^2, and "
+        return (*super()._notes(), f"{words}intervals know it.")
 
     def _outcomes(self, *, narrow: bool) -> Any:
         if self.dispersion_ <= LEAST_DISPERSION:
@@ -349,9 +354,6 @@ class PoissonRegression(Counts):
     """
 
     likelihood = PoissonLikelihood
-    target = Count()
-    # Counts vary more than a Poisson model says; a tight clip would bias what it fits.
-    defaults = Defaults(reach=COUNT_REACH, size=count_size, cut=1.5, dispersed=True)
     words = Words(
         "Poisson regression",
         "A coefficient is by how much the logarithm of the expected count changes when its column grows by "

@@ -30,7 +30,7 @@ from dpsep.models.mixed import Effects, GroupedContribution
 from dpsep.privacy.mechanism import Relation
 from dpsep.privacy.sampling import Sampling
 from dpsep.recipe import Opened, Recipe, Stage, Values, public_of, source_of
-from dpsep.theory.glm_defaults import Plan, warn_if_weak
+from dpsep.theory.glm_defaults import Plan, doubt_of
 
 Array = NDArray[np.float64]
 
@@ -89,11 +89,11 @@ def recipe_of(
     """Return the private fit of a task: bounds where none are declared, then all effects."""
     task = grouped.task
     schedule, chosen = design_schedule(task, epsilon, delta, relation, sampling)
-    warn_if_weak(chosen, schedule.parts[-1], task.dimension)
+    doubt = doubt_of(chosen, schedule.parts[-1], task.dimension)
     stages = _stages_of(grouped, chosen)
     public = public_of(task, effects=repr(grouped.effects), groups=grouped.coding)
     shapes = ((task.records, grouped.effects.features), (task.records,), (task.records,))
-    return Recipe(schedule, delta, stages, shapes, public, source_of(stages))
+    return Recipe(schedule, delta, stages, shapes, public, source_of(stages), doubt=doubt)
 
 
 def open_stages(grouped: GroupedTask) -> tuple[Stage, ...]:

@@ -32,7 +32,7 @@ from dpsep.privacy.grid import Block
 from dpsep.privacy.mechanism import Relation
 from dpsep.privacy.sampling import Sampling
 from dpsep.recipe import Opened, Recipe, Stage, Values, plain, source_of
-from dpsep.theory.glm_defaults import Plan, warn_if_weak
+from dpsep.theory.glm_defaults import Plan, doubt_of
 
 Array = NDArray[np.float64]
 
@@ -133,11 +133,11 @@ def recipe_of(
     """Return the private fit of a task: bounds where none are declared, then the weights."""
     contribution = _frozen(task)
     schedule, chosen = design_schedule(task, epsilon, delta, relation, sampling)
-    warn_if_weak(chosen, schedule.parts[-1], task.dimension, task.unit)
+    doubt = doubt_of(chosen, schedule.parts[-1], task.dimension, task.unit)
     stages = _stages_of(task, chosen, contribution)
     shapes = [(task.records, *shape) for shape in task.shapes]
     public = _public(task, contribution.digest)
-    return Recipe(schedule, delta, stages, shapes, public, source_of(stages), task.unit)
+    return Recipe(schedule, delta, stages, shapes, public, source_of(stages), task.unit, doubt=doubt)
 
 
 def _stages_of(task: LinkedTask, chosen: Plan, contribution: FrozenContribution) -> tuple[Stage, ...]:

@@ -2,11 +2,9 @@
 
 from dataclasses import dataclass
 
-from dpsep.estimators.glm import Counts, count_size
-from dpsep.estimators.targets import Count
+from dpsep.estimators.glm import Counts
 from dpsep.models.poisson import NegativeBinomialLikelihood
 from dpsep.registry import Words, register
-from dpsep.theory.glm_defaults import COUNT_REACH, Defaults
 
 
 @register("negative-binomial")
@@ -34,8 +32,6 @@ class NegativeBinomialRegression(Counts):
     """
 
     likelihood = NegativeBinomialLikelihood
-    target = Count()
-    defaults = Defaults(reach=COUNT_REACH, size=count_size, cut=1.5, dispersed=True)
     words = Words(
         "negative binomial regression",
         "A coefficient is by how much the logarithm of the expected count changes when its column grows by "

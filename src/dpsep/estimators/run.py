@@ -159,7 +159,7 @@ class Result(NamedTuple):
     dispersion
         Of counts, and its standard deviation, where it is learned.
     usable
-        Released number of usable records, and its standard deviation; None without privacy.
+        Released number of usable records, its standard deviation, and of how many; None without privacy.
     """
 
     mean: Array
@@ -171,7 +171,7 @@ class Result(NamedTuple):
     steps: int
     prior_deviation: Array | None = None
     dispersion: tuple[float, float] | None = None
-    usable: tuple[float, float] | None = None
+    usable: tuple[float, float, int] | None = None
 
 
 def design_schedule(
@@ -271,7 +271,7 @@ def weighted_stages(task: Task, plan: WeightedPlan) -> tuple[Stage, ...]:
             plan.fit,
             np.diag(chosen.prior_precision) ** -0.5,
             found.dispersion if task.dispersed else None,
-            found.usable if any(plan.hidden) else None,
+            _told(found.usable) if any(plan.hidden) else None,
         )
 
     return (
@@ -280,6 +280,10 @@ def weighted_stages(task: Task, plan: WeightedPlan) -> tuple[Stage, ...]:
         Stage(APPROACH, approach, releases=plan.approach + LOOKS),
         Stage(FIT, run, releases=plan.fit),
     )
+
+
+def _told(usable: weighted.Usable) -> tuple[float, float, int]:
+    return usable.number, math.sqrt(usable.variance), usable.records
 
 
 def _moments_stage(task: Task, maps: Maps) -> Stage:

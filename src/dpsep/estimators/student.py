@@ -8,7 +8,7 @@ the same update as that of a Gaussian noise precision with rho in the place of r
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple, overload
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,15 +18,13 @@ from jax.typing import ArrayLike
 from numpy.typing import NDArray
 from scipy import stats
 
-from dpsep.estimators.glm import GLMRegressor
+from dpsep.estimators.glm import Numbers
 from dpsep.estimators.outcomes import averaged
 from dpsep.estimators.predictive import LinearSample
-from dpsep.estimators.targets import Real
 from dpsep.families import Gamma
 from dpsep.models.base import At, Response, Unit
 from dpsep.models.linear import LearnedNoise
 from dpsep.registry import Words, register
-from dpsep.theory.glm_defaults import Defaults
 
 Array = NDArray[np.float64]
 
@@ -111,15 +109,13 @@ class _Student(NamedTuple):
 
 @register("student")
 @dataclass(eq=False, repr=False, kw_only=True)
-class StudentRegression(GLMRegressor):
+class StudentRegression(Numbers):
     """Bayesian linear regression with Student-t errors: for numbers with heavy tails and outliers.
 
     The scale of the errors is learned. Outliers pull little: a residual counts less the farther off it is.
 
     Parameters
     ----------
-    target_bounds
-        Public bounds (low, high) of the target; without them it is scaled privately, inside epsilon.
     degrees
         Public degrees of freedom of the errors; fewer have heavier tails.
 
@@ -137,8 +133,6 @@ class StudentRegression(GLMRegressor):
     """
 
     likelihood = StudentNoise
-    target = Real()
-    defaults = Defaults(learned_noise=True)
     words = Words(
         "regression with Student-t errors",
         "A coefficient is by how much the expected target changes when its column grows by one and all other "
@@ -146,7 +140,6 @@ class StudentRegression(GLMRegressor):
     )
     wire = 45
 
-    target_bounds: Any = None
     degrees: float = 4.0
 
     def _check_parameters(self) -> None:
@@ -154,18 +147,10 @@ class StudentRegression(GLMRegressor):
         if not 0.1 <= float(self.degrees) <= 1e6:
             raise ValueError(f"degrees must be a number from 0.1 to a million, not {self.degrees!r}.")
 
-    @overload
-    def predict(self, X: Any, return_std: Literal[False] = False) -> Array: ...
-    @overload
-    def predict(self, X: Any, return_std: Literal[True]) -> tuple[Array, Array]: ...
-    def predict(self, X: Any, return_std: bool = False) -> Array | tuple[Array, Array]:
-        """Predictive mean of each row, and its standard deviation (of a new target) if asked for."""
-        mean, variance = self._predictor(X)
-        if not return_std:
-            return mean
+    def _noise_variance(self) -> float:
         nu = float(self.degrees)
-        # With two degrees of freedom or fewer the variance is infinite.
-        return mean, np.sqrt(variance + (nu / (nu - 2.0) / self._precision() if nu > 2 else np.inf))
+        # With two degrees of freedom or fewer it is infinite.
+        return nu / (nu - 2.0) / self._precision() if nu > 2 else math.inf
 
     def _precision(self) -> float:
         shape, rate = self.posterior_.noise_shape, self.posterior_.noise_rate

@@ -168,6 +168,14 @@ class Score(NamedTuple):
     doubt: tuple[float, float] = (0.0, 0.0)
 
 
+class Usable(NamedTuple):
+    """Released number of records that could be used, the variance of its noise, and of how many it is."""
+
+    number: float = 0.0
+    variance: float = 0.0
+    records: int = 0
+
+
 class State(NamedTuple):
     """What is carried from release to release, in coordinates z = A x: functions of released vectors only.
 
@@ -195,8 +203,7 @@ class State(NamedTuple):
     dispersion
         Estimate of the dispersion of counts.
     usable, looks
-        Average of the released numbers of usable records, and the variance of its noise; number of histograms
-        that it is the average of.
+        Average of the released numbers of usable records, and of how many histograms.
     """
 
     at: Array
@@ -216,7 +223,7 @@ class State(NamedTuple):
     noise_weight: float = GUESSED
     widest: float = USUAL_RESIDUAL
     dispersion: float = 0.0
-    usable: tuple[float, float] = (0.0, 0.0)
+    usable: Usable = Usable()
     looks: int = 0
 
     @property
@@ -237,7 +244,7 @@ class Result(NamedTuple):
     dispersion
         Of counts, and its standard deviation.
     usable
-        Number of usable records, and its standard deviation.
+        Number of usable records.
     """
 
     mean: Array
@@ -245,7 +252,7 @@ class Result(NamedTuple):
     noise_covariance: Array
     noise: Gamma
     dispersion: tuple[float, float]
-    usable: tuple[float, float]
+    usable: Usable
 
 
 class _Sums(NamedTuple):
@@ -324,8 +331,7 @@ def result(settings: Settings, state: State) -> Result:
     alone = map_.T @ shrinkage.within(own, state.covariance, 0.0, 1.0) @ map_
     both = map_.T @ state.covariance @ map_
     extra = (both + both.T) / 2 - alone
-    usable = state.usable[0], math.sqrt(state.usable[1])
-    return Result(map_.T @ state.mean, alone, extra, state.noise, _dispersion(state), usable)
+    return Result(map_.T @ state.mean, alone, extra, state.noise, _dispersion(state), state.usable)
 
 
 def _dispersion(state: State) -> tuple[float, float]:
@@ -401,7 +407,7 @@ def look(opened: Opened, settings: Settings, state: State) -> State:
     state = state._replace(caps=(score / unit.bound, curvature / unit.curvature), weight=weight, left=left)
     for cells, noise, _ in found.values():
         drawn = gate.records * (up - 1.0)  # variance of a sampled number
-        state = _counted(state, up * float(cells.sum()), math.sqrt(CELLS * (up * noise) ** 2 + drawn))
+        state = _counted(state, up * float(cells.sum()), CELLS * (up * noise) ** 2 + drawn, gate.records)
     if settings.noise is None:
         return state
     if not caps.clear(*found["residual"][:2], gate.records):
@@ -414,12 +420,15 @@ def look(opened: Opened, settings: Settings, state: State) -> State:
     return state._replace(noise=noise, noise_weight=GUESSED, doubt=0.0 * state.doubt)
 
 
-def _counted(state: State, count: float, deviation: float) -> State:
-    """Average in one more released number of usable records: each has a one in a cell of every histogram."""
-    done, (mean, variance) = state.looks, state.usable
-    mean = (done * mean + count) / (done + 1)
-    variance = (done**2 * variance + deviation**2) / (done + 1) ** 2
-    return state._replace(usable=(mean, variance), looks=done + 1)
+def _counted(state: State, count: float, variance: float, records: int) -> State:
+    """Average in one more released number of usable records: each has a one in a cell of every histogram.
+
+    Sites of a federation may leave; only numbers of the same records are averaged.
+    """
+    done, before = (state.looks, state.usable) if state.usable.records == records else (0, Usable())
+    mean = (done * before.number + count) / (done + 1)
+    variance = (done**2 * before.variance + variance) / (done + 1) ** 2
+    return state._replace(usable=Usable(mean, variance, records), looks=done + 1)
 
 
 def step(

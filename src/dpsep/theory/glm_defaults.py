@@ -32,7 +32,6 @@ planner's forecasts on made data, with the same real sets beside them (docs/plan
 """
 
 import math
-import warnings
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -265,20 +264,19 @@ class WeakBudgetWarning(UserWarning):
     """The budget is too small for a posterior that can be relied on; from public numbers alone."""
 
 
-def warn_if_weak(chosen: Plan, mechanism: Mechanism, dimension: int, unit: str = "record") -> None:
-    """Warn where the noise of the released precision is about as large as the precision itself.
+def doubt_of(chosen: Plan, mechanism: Mechanism, dimension: int, unit: str = "record") -> str:
+    """Say so where the noise of the released precision is about as large as the precision itself.
 
     Where that is not small the widths of intervals are noise, too, which nothing accounts for.
     """
     ratio = precision_noise(chosen, mechanism, dimension)
-    if ratio > WEAK:
-        warnings.warn(
-            f"the noise of privacy is {ratio:.2g} times what {mechanism.records} {unit}s say of {dimension} "
-            f"weights at this epsilon and delta (it should be below {WEAK:g}): intervals may be far too "
-            f"narrow. Use a larger epsilon, more {unit}s or fewer weights.",
-            WeakBudgetWarning,
-            stacklevel=4,
-        )
+    if ratio <= WEAK:
+        return ""
+    return (
+        f"the noise of privacy is {ratio:.2g} times what {mechanism.records} {unit}s say of {dimension} "
+        f"weights at this epsilon and delta (it should be below {WEAK:g}): intervals may be far too "
+        f"narrow. Use a larger epsilon, more {unit}s or fewer weights."
+    )
 
 
 def _deviation(mechanism: Mechanism, clip: float, share: float) -> float:
