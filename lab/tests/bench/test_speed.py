@@ -253,7 +253,7 @@ def test_the_start_of_fresh_processes_is_timed(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(speed_startup, "commands", lambda: only)
     (row,) = speed_startup.measure(repeats=1)
     assert 0 < row["value"] < 60
-    assert row["cpu"] >= 0
+    assert row["cpu"] > -1e-9  # a difference of clocks
 
 
 def test_a_peer_s_package_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch):

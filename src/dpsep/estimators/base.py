@@ -314,6 +314,7 @@ class LinearWeights(LinearDraws):
 
         result, spend = self._private_fit(recipe, records, on_step, **changes)
         self._keep(result)
+        self.n_records_ = task.records if result.usable is None else result.usable[2]
         self._keep_path(spend, self.posterior_.names)
         if self._usable_words():
             warnings.warn(self._usable_words(), UnusableRowsWarning, stacklevel=3)
@@ -413,7 +414,7 @@ class LinearWeights(LinearDraws):
         )._replace(noise_aware=bool(self.noise_aware))
         self.feature_bounds_ = np.stack([np.asarray(result.features.low), np.asarray(result.features.high)])
         self.n_iter_ = result.steps
-        self.usable_rows_, self.usable_rows_sd_, self.n_records_ = result.usable or (None, 0.0, 0)
+        self.usable_rows_, self.usable_rows_sd_ = (result.usable or (None, 0.0))[:2]
         skip = int(self.fit_intercept)
         coef, intercept = self.posterior_.mean[skip:], self.posterior_.mean[:1] if skip else np.zeros(1)
         if self.target.is_label:
