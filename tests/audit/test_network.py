@@ -18,7 +18,7 @@ from dpsep.estimators import network_run
 from dpsep.inference import moments
 from dpsep.privacy.ledger import Ledger
 from dpsep.privacy.mechanism import Schedule
-from dpsep.theory.networks import moment_steps
+from dpsep.theory.networks import moment_looks
 
 RECORDS, STEPS, EACH = 48, 2, 8
 """Eight neighbours of each of the 16 fits below: 128 in all, every kind of change once a fit."""
@@ -63,8 +63,8 @@ def releases(way: str, scaling: str) -> int:
     """Those of private scaling, of moments (none for gradients of standard columns) and of the fit."""
     found = STEPS + (3 if scaling == "private scaling" else 0)
     if way in ("kronecker", "diagonal"):
-        return found + moment_steps(RECORDS)
-    return found + (0 if scaling == "standard" else 2)
+        return found + 2 * moment_looks(RECORDS)
+    return found + (0 if scaling == "standard" else 4)
 
 
 @pytest.mark.parametrize(("way", "scaling", "relation", "sampling"), CASES)
@@ -169,7 +169,7 @@ def test_a_fit_that_takes_the_moments_from_the_table_is_caught(monkeypatch: pyte
     monkeypatch.setattr(network_run, "inputs_of", peeking)
     report = replay(maker(**BOUNDED), X, y, neighbours_of(X, y, 2))
     found = {difference.what for difference in report.differences}
-    assert f"public values of release {moment_steps(RECORDS)}" in found, "the first of the fit"
+    assert f"public values of release {2 * moment_looks(RECORDS)}" in found, "the first of the fit"
     assert "the posterior, beside the releases" in found
 
 
@@ -189,7 +189,7 @@ def test_a_fit_that_takes_its_linear_start_from_the_table_is_caught(monkeypatch:
     monkeypatch.setattr(network_run, "inputs_of", peeking)
     report = replay(maker(**BOUNDED), X, y, neighbours_of(X, y, 2))
     found = {difference.what for difference in report.differences}
-    assert f"public values of release {moment_steps(RECORDS)}" in found, "the first of the fit"
+    assert f"public values of release {2 * moment_looks(RECORDS)}" in found, "the first of the fit"
     assert "the posterior, beside the releases" in found
 
 

@@ -10,11 +10,10 @@ from sklearn.base import clone
 from dpsep import NetworkClassifier, NetworkRegressor
 from dpsep.estimators import network_open, network_run, store
 from dpsep.estimators.input_checks import no_scaling
-from dpsep.estimators.network_releases import moment_blocks, moment_plan, release_of
+from dpsep.estimators.network_releases import moment_plan, release_of
 from dpsep.estimators.network_task import Task
 from dpsep.inference import moments
 from dpsep.privacy.gate import Gate
-from dpsep.privacy.sampling import FullBatch
 from dpsep.theory.networks import SepPlan, noise_clip
 
 from .network_made import (
@@ -158,8 +157,8 @@ def test_a_private_start_is_a_function_of_the_released_moments(
     starts: list[Any] = []
     run, fit = moments.run, network_run.network.run
 
-    def released(*arguments: Any) -> moments.Moments:
-        kept.append(run(*arguments))
+    def released(*arguments: Any, **more: Any) -> moments.Moments:
+        kept.append(run(*arguments, **more))
         return kept[-1]
 
     def started(gate: Any, shape: Any, settings: Any, *more: Any) -> Any:
@@ -184,19 +183,7 @@ def test_a_private_start_is_a_function_of_the_released_moments(
     assert settings.first_noise == pytest.approx(min(1.2 * max(left, 1e-3) + 0.05, 1.0), rel=1e-9)
 
 
-def test_the_ridge_knows_the_noise_that_the_gate_adds() -> None:
-    wanted = task()
-    terms = {"epsilon": 1.0, "delta": 1e-4, "relation": "zero-out", "sampling": FullBatch()}
-    schedule = network_run.recipe_of(wanted, **terms).schedule
-    part = schedule.parts[-2]
-    assert part.steps == moment_plan(wanted)[1]
-    (_, second) = moment_blocks(wanted)
-    deviation = part.sigma * second.clip / np.sqrt(second.share)
-    expected = moments.ridge_of(3, deviation, 400.0, part.steps)
-    assert network_run.moment_ridge(wanted, part) == pytest.approx(expected, rel=1e-12)
-
-
-def test_that_noise_is_the_gates_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_ridge_knows_the_noise_that_the_gate_adds(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[float] = []
     release, ridge_of = Gate.release, moments.ridge_of
 
@@ -205,12 +192,12 @@ def test_that_noise_is_the_gates_own(monkeypatch: pytest.MonkeyPatch) -> None:
             seen.append(self.deviations["second"])
         return release(self, public)
 
-    def asked(columns: int, deviation: float, batch: float, steps: int) -> float:
-        if not seen:  # the rehearsal, before the charge
-            return ridge_of(columns, deviation, batch, steps)
-        assert deviation == pytest.approx(seen[-1], rel=1e-9)
-        assert (columns, batch, steps) == (3, 400, len(seen))
-        return ridge_of(columns, deviation, batch, steps)
+    def asked(edge: float, looks: int) -> float:
+        if seen:  # after the rehearsal, which comes before the charge
+            # Of 400 records: two features, the target and the one.
+            assert edge == pytest.approx(np.sqrt(2 * 4) * seen[-1] / 400, rel=1e-9)
+            assert looks == len(seen)
+        return ridge_of(edge, looks)
 
     monkeypatch.setattr(Gate, "release", noted)
     monkeypatch.setattr(moments, "ridge_of", asked)

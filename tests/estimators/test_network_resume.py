@@ -14,12 +14,12 @@ from dpsep.privacy.checkpoint import CheckpointError
 from dpsep.privacy.gate import Gate
 from dpsep.privacy.leaks import PrivacyLeakWarning
 from dpsep.privacy.release_log import ReleaseLog
-from dpsep.theory.networks import moment_steps
+from dpsep.theory.networks import moment_looks
 
 from .network_made import BOUNDS, PRIVATE_WAYS, ROWS, STANDARD, STEPS, assert_proper, bits, regressor, table
 
 X, Y = table()
-MOMENTS = moment_steps(ROWS)
+MOMENTS = 2 * moment_looks(ROWS)
 """Releases of the moments, which come before those of the fit."""
 
 
@@ -79,8 +79,8 @@ def test_a_run_that_died_goes_on_from_its_releases_and_pays_for_one_more(
     assert privacy.steps == STEPS + 1
     assert privacy.secure
     assert ledger.spent().epsilon == pytest.approx(privacy.epsilon, rel=1e-9)
-    # The moments have 15 parts of the budget where the steps that were asked for have 85.
-    before = STEPS * 0.15 / 0.85
+    # The moments have 20 parts of the budget where the steps that were asked for have 80.
+    before = STEPS * 0.2 / 0.8
     once, twice = ((before + STEPS) / privacy.sigma**2, (before + STEPS + 1) / privacy.sigma**2)
     assert gaussian_delta(charged, math.sqrt(once)) == pytest.approx(1e-4, rel=1e-4)
     assert gaussian_delta(privacy.epsilon, math.sqrt(twice)) == pytest.approx(1e-4, rel=1e-4)

@@ -61,15 +61,16 @@ def test_what_is_left_is_never_negative() -> None:
 
 def test_the_ridge_is_what_noise_may_have_made_of_a_column() -> None:
     """Half the spectral edge of the noise of all releases together, beside a small constant."""
-    assert moments.ridge_of(9, 0.0, 1000.0, 3) == moments.LEAST_RIDGE
+    assert moments.ridge_of(0.0, 3) == moments.LEAST_RIDGE
     columns, deviation, batch, steps = 40, 7.0, 500.0, 4
-    found = moments.ridge_of(columns, deviation, batch, steps) - moments.LEAST_RIDGE
+    edge = math.sqrt(2 * columns) * deviation / batch
+    found = moments.ridge_of(edge, steps) - moments.LEAST_RIDGE
     rng = np.random.default_rng(0)
     draws = rng.normal(size=(steps, columns, columns)) * deviation / batch / math.sqrt(2)
     mean = np.mean(draws + np.swapaxes(draws, 1, 2), axis=0)  # off the diagonal entries deviate by deviation
-    edge = np.abs(np.linalg.eigvalsh(mean)).max()
-    assert 0.25 * edge < found < edge
-    assert moments.ridge_of(columns, deviation, 4 * batch, steps) < moments.LEAST_RIDGE + found / 3
+    own = np.abs(np.linalg.eigvalsh(mean)).max()
+    assert 0.25 * own < found < own
+    assert moments.ridge_of(edge / 4, steps) < moments.LEAST_RIDGE + found / 3
 
 
 def test_under_noise_the_ridge_makes_a_linear_model_better() -> None:
@@ -79,7 +80,7 @@ def test_under_noise_the_ridge_makes_a_linear_model_better() -> None:
     x = rng.normal(size=(ROWS, 5)) * [1.0, 1.0, 1.0, 0.1, 0.1]
     cells = np.column_stack([x, x[:, 0] + 0.3 * rng.normal(size=ROWS)])
     errors = {}
-    for ridge in (0.0, moments.ridge_of(columns, deviation, ROWS, 1)):
+    for ridge in (0.0, moments.ridge_of(math.sqrt(2 * columns) * deviation / ROWS, 1)):
         errors[ridge] = []
         for seed in range(30):
             draws = np.random.default_rng(seed).normal(size=(columns, columns))

@@ -287,7 +287,7 @@ def settings_now(
         "tail": chosen.tail,
         "start": chosen.start,
         "noise_share": noise_share(task.records),
-        "moment_releases": moment_plan(task)[1],
+        "moment_looks": moment_plan(task)[1],
         "sigmas": [part.sigma for part in recipe.schedule.parts],
     }
 
@@ -297,6 +297,7 @@ FROZEN = [(name, case) for name in before() for case in before()[name]]
 
 @pytest.mark.parametrize(("name", "case"), FROZEN, ids=[f"{name}-{case}" for name, case in FROZEN])
 def test_networks_are_fitted_as_they_were_before_the_planner(name: str, case: str) -> None:
+    """But for the share of the budget that their moments have, and its releases."""
     frozen = before()[name][case]
     relation: Relation = "replace-one" if case.endswith("replace-one") else "zero-out"
     now = settings_now(frozen, relation)

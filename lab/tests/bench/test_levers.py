@@ -159,15 +159,6 @@ def test_a_mixture_of_equal_laws_is_one_of_them() -> None:
     )
 
 
-def test_moments_are_simulated_with_the_gate_s_law() -> None:
-    gate = levers_data.SimulatedMoments(np.zeros((5, 3)), 2.0, 0)
-    public: Any = type("Public", (), {"centre": np.zeros(3), "whiten": np.eye(3)})
-    draws = np.stack([gate.release(public)["second"] for _ in range(4000)])
-    assert np.std(draws[:, 0, 0]) == pytest.approx(gate.deviations["second"], rel=0.05)
-    assert np.std(draws[:, 0, 1]) == pytest.approx(gate.deviations["second"] / math.sqrt(2), rel=0.05)
-    assert np.array_equal(draws, np.swapaxes(draws, 1, 2))
-
-
 def test_a_table_of_a_folder_needs_the_folder() -> None:
     with pytest.raises(ValueError, match="folder"):
         levers_data.split("storms", 0)

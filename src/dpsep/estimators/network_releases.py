@@ -8,7 +8,7 @@ The proof is in docs/proofs/network-factors.md.
 from typing import NamedTuple
 
 from dpsep.estimators.network_task import Task
-from dpsep.inference import descent, moments
+from dpsep.inference import descent
 from dpsep.models.concentrated_noise import ConcentratedNoise
 from dpsep.models.network_diagonal import DiagonalFactors
 from dpsep.models.network_factors import NetworkFactors
@@ -20,14 +20,13 @@ from dpsep.privacy.mechanism import Relation
 from dpsep.privacy.sampling import PoissonSampling, Sampling
 from dpsep.theory.networks import (
     DIAGONAL_NOISE_CLIP,
-    FIRST_SHARE,
     MOMENT_SHARE,
+    STANDARD_LOOKS,
     STANDARD_SHARE,
-    STANDARD_STEPS,
     default_sampling,
     diagonal_plan,
     gradient_clip,
-    moment_steps,
+    moment_looks,
     noise_clip,
     noise_share,
     sep_plan,
@@ -97,16 +96,7 @@ def gradient_release(task: Task, defaults: descent.Defaults, clip: float) -> Rel
 
 
 def moment_plan(task: Task) -> tuple[float, int]:
-    """Share of the budget and number of the releases of moments; none where nothing needs them."""
+    """Share of the budget and number of the looks at the moments; none where nothing needs them."""
     if task.method == "sep":
-        return MOMENT_SHARE, moment_steps(task.records)
-    return (0.0, 0) if task.standard else (STANDARD_SHARE, STANDARD_STEPS)
-
-
-def moment_blocks(task: Task) -> list[Block]:
-    """Blocks of a release of moments."""
-    first, second = moments.clips(task.columns)
-    return [
-        Block("first", task.columns, first, FIRST_SHARE),
-        Block("second", task.columns, second, 1.0 - FIRST_SHARE, "outer"),
-    ]
+        return MOMENT_SHARE, moment_looks(task.records)
+    return (0.0, 0) if task.standard else (STANDARD_SHARE, STANDARD_LOOKS)

@@ -1,6 +1,6 @@
 r"""A fit of a network, from charge to posterior.
 
-Private SEP: find bounds where none are declared (charged), release the columns' mean and covariance a few
+Private SEP: find bounds where none are declared (charged), look at the columns' mean and covariance a few
 times (`dpsep.inference.moments`), then releases of summed local factors, each followed by an update
 (`dpsep.inference.network`, or `dpsep.inference.network_diagonal` for independent weights). The precision is
 not released in the first: it follows from the means and from inputs made up with the released covariance.
@@ -24,7 +24,6 @@ from dpsep.estimators.network_posterior import FittedNetwork
 from dpsep.estimators.network_releases import (
     gradient_method,
     model_of,
-    moment_blocks,
     moment_plan,
     release_of,
 )
@@ -34,10 +33,10 @@ from dpsep.inference.gate_protocol import Summed
 from dpsep.inference.release_trace import Path
 from dpsep.models.glm import Columns
 from dpsep.models.network_factors import flatten
-from dpsep.privacy.mechanism import Mechanism, Relation
+from dpsep.privacy.mechanism import Relation
 from dpsep.privacy.sampling import Sampling
 from dpsep.recipe import Opened, Recipe, Stage, Values, public_of, source_of
-from dpsep.theory.networks import FIRST_SHARE, diagonal_plan, network_schedule, sep_plan
+from dpsep.theory.networks import diagonal_plan, network_schedule, sep_plan
 
 Array = NDArray[np.float64]
 LEAST_SCALE = 1e-4
@@ -92,14 +91,14 @@ def recipe_of(
         steps=release.steps,
     )
     scaling, maps = map_columns(task.feature_scaling, task.outcome_scaling, task.features)
-    moment_steps = moment_plan(task)[1]
+    looks = moment_plan(task)[1]
 
     def moments_of(opened: Opened, values: Values, path: Path) -> Inputs:
         del path
         features, outcome = maps(values)
-        gate = opened(moment_blocks(task), moments.MomentContribution(task.outcome == "regression"))
-        found = moments.run(gate, features, outcome, task.columns, moment_steps)
-        return inputs_of(task, features, outcome, found, moment_ridge(task, schedule.parts[-2]))
+        target = task.outcome == "regression"
+        found = moments.run(opened, features, outcome, task.columns, looks, target=target)
+        return inputs_of(task, features, outcome, found, moments.ridge_of(found.edge, looks))
 
     def run(opened: Opened, values: Values, path: Path) -> FittedNetwork:
         del path
@@ -109,11 +108,10 @@ def recipe_of(
         gate = opened(release.blocks, release.contribution)
         return fit_through(gate, task, inputs, release.steps, noise_aware)
 
-    stages = (*scaling, *([Stage("moments", moments_of)] if moment_steps else []), Stage("fit", run))
+    stages = (*scaling, *([Stage("moments", moments_of)] if looks else []), Stage("fit", run))
     source = "declared standardisation" if task.standard else source_of(stages)
     shapes = ((task.records, task.features), (task.records,))
-    blocks = (*release.blocks, *moment_blocks(task))
-    public = public_of(task, blocks=blocks, plan=repr(sep_plan(task)))
+    public = public_of(task, blocks=release.blocks, looks=looks, plan=repr(sep_plan(task)))
     return Recipe(schedule, delta, stages, shapes, public, source)
 
 
@@ -274,13 +272,6 @@ def inputs_of(
         outcome = _shifted(outcome, found.mean[d], deviation[d])
     linear, left = moments.regression(half, ridge)
     return Inputs(features, outcome, mean, half[:d, :d], linear, left)
-
-
-def moment_ridge(task: Task, part: Mechanism) -> float:
-    """Variance that is added to every column before a linear model is read off noisy moments."""
-    clip = moments.clips(task.columns)[1]
-    release = part.sigma * clip / math.sqrt(1.0 - FIRST_SHARE)
-    return moments.ridge_of(task.columns, release, task.records, part.steps)
 
 
 def _shifted(columns: Columns, mean: Any, deviation: Any) -> Columns:

@@ -2,9 +2,10 @@ r"""Caps of weights, from released counts of how large records are.
 
 The size of a record (its squared leverage |z|^2, the square of its score's bound (b |z|)^2, its curvature k
 |z|^2, its residual) lies in one of `CELLS` half octaves below a public top. Counts of the half octaves are
-released, with noise of known size (`dpsep.models.weighted`). A cap follows from them in one of two ways:
+released, with noise of known size (`dpsep.models.weighted`). A cap follows from them in one of three ways:
 
 - `highest`: the edge above which no half octave stands out of the noise. Next to no record is above it.
+- `whole_cap`: the edge above which records hold next to nothing of the second moments.
 - `score_cap` and `curvature_cap`: records above a cap weigh less, which biases nothing
 (docs/proofs/weighted.md) and
   takes information; the noise of privacy grows with the cap. The best cap is where both together are least.
@@ -86,6 +87,31 @@ def highest(cells: Array, noise: float, top: float) -> float:
     (clear,) = np.nonzero((cells > least) | ((pairs > math.sqrt(2.0) * least) & (cells > 0.5 * least)))
     # Where noise hides them all, the cap that lets all records count.
     return float(_edges(top)[clear[-1]]) if len(clear) else top
+
+
+def whole_cap(cells: Array, noise: float, top: float, lost: float) -> float:
+    """Return the least edge above which records hold no more than so much of the mean of |z|^2.
+
+    No direction u loses more than that of E (u z)^2, since (u z)^2 <= |z|^2.
+
+    Parameters
+    ----------
+    cells, noise, top
+        As in `highest`.
+    lost
+        How much.
+
+    Examples
+    --------
+    >>> whole_cap(np.array([0.0] * 20 + [90.0, 9.0, 0.0, 1.0]), 0.1, 8.0, 0.2)
+    4.0
+    >>> whole_cap(np.array([0.0] * 20 + [90.0, 9.0, 0.0, 1.0]), 0.1, 8.0, 0.01)
+    8.0
+    """
+    sizes = seen(cells, noise, top)
+    records = max(float(sizes.counts.sum()), 1e-300)
+    beyond = np.maximum(sizes.edges - sizes.edges[:, None], 0.0) @ sizes.counts / records
+    return float(sizes.edges[np.argmax(beyond <= lost)])
 
 
 def score_cap(sizes: Sizes, hidden: float, unit: Unit, dimension: int) -> float:

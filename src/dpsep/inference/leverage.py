@@ -25,6 +25,7 @@ The proof is in docs/proofs/weighted.md.
 """
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -70,6 +71,36 @@ class Geometry(NamedTuple):
     hidden: NDArray[np.bool_]
 
 
+def look(
+    opened: Opened,
+    public: Seen,
+    cap_of: Callable[[Array, float, float], float] = highest,
+    *,
+    intercept: bool = True,
+    target: bool = False,
+) -> tuple[Array, float]:
+    """Return second moments of z = A x a record, and the deviation of their noise, from two releases.
+
+    Parameters
+    ----------
+    opened
+        Opens gates of the stage's mechanism.
+    public
+        The coordinates; its cap is the top of the histogram of |z|^2.
+    cap_of
+        The cap of the second moments, as in `dpsep.inference.caps`.
+    intercept, target
+        As in `dpsep.models.weighted.Leverages`.
+    """
+    gate = opened([Block("leverage", CELLS, 1.0)], Leverages(intercept, target))
+    cells, noise = gate.release(public)["leverage"], gate.deviations["leverage"]
+    cap = cap_of(cells, noise, float(public.cap))
+    blocks = [Block("second", len(public.map), cap, kind="outer")]
+    gate = opened(blocks, SecondMoments(intercept, target))
+    released = gate.release(public._replace(cap=np.float64(cap)))  # pyright: ignore[reportArgumentType]
+    return released["second"] / gate.expected_batch, gate.deviations["second"] / gate.expected_batch
+
+
 def run(
     opened: Opened,
     features: Columns,
@@ -95,25 +126,16 @@ def run(
         Whether scaled columns lie within the unit cube.
     """
 
-    def look(map_: Array) -> tuple[Array, float]:
-        """Second moments of z = A x a record, their noise, from two releases."""
+    def seen(map_: Array) -> tuple[Array, float]:
         # The largest |z|^2 in the unit cube; without bounds, far above what scaled columns should have.
         top = float(np.abs(map_.T @ map_).sum()) * (1.0 if bounded else 2.0 ** (CELLS // 3))
-        gate = opened([Block("leverage", CELLS, 1.0)], Leverages(intercept))
-        seen = Seen(features, outcome, map_, np.float64(top))  # pyright: ignore[reportArgumentType]
-        cells = gate.release(seen)["leverage"]
-        noise = gate.deviations["leverage"]
-        cap = highest(cells, noise, top)
-        gate = opened([Block("second", dimension, cap, kind="outer")], SecondMoments(intercept))
-        seen = seen._replace(cap=np.float64(cap))  # pyright: ignore[reportArgumentType]
-        second = gate.release(seen)["second"] / gate.expected_batch
-        return second, gate.deviations["second"] / gate.expected_batch
+        return look(opened, Seen(features, outcome, map_, np.float64(top)), intercept=intercept)  # pyright: ignore
 
-    first, noise = look(np.eye(dimension))
+    first, noise = seen(np.eye(dimension))
     triangle = np.where(np.eye(dimension) > 0, 1.0, math.sqrt(0.5))
     before = noise * triangle
     map_ = _coordinates(first, before)
-    again, noise = look(map_)
+    again, noise = seen(map_)
     back = np.linalg.inv(map_)
     spread = back @ back.T
     after = noise * np.sqrt(0.5 * (np.outer(np.diag(spread), np.diag(spread)) + spread**2))

@@ -1,54 +1,54 @@
-r"""Mean and covariance of a table's columns, from a few releases that look closer each time.
+r"""Mean and covariance of a network's columns, from a few looks, each closer than the one before.
 
-Each release sums z and z z^T over records, z = W (t - mu) the columns of a record in the coordinates that the
-releases so far whiten; both are clipped to a small multiple of what a whitened record has. A direction whose
-variance drowns in the noise of a release is floored at a fraction of the noise's spectral edge, so that the
-next release looks at it through a finer lens (the idea of CoinPress, Biswas et al. 2020).
+A look is two releases (`dpsep.inference.leverage.look`): half octaves of |z|^2, and second moments of z = W t
+under a cap that next to no record exceeds. t are the columns of a record with a one put first and W whitens
+what was seen so far, so mean and covariance come from one matrix. A direction whose second moment drowns in
+the noise of a look is floored at a fraction of the noise's spectral edge, so that the next one looks at it
+through a finer lens (the idea of CoinPress, Biswas et al. 2020). No cap is derived from a release that the
+same cap has shaped: a rare column keeps its scale.
 
-**Privacy.** Post-processing of what a gate released, by blocks ``first`` and ``second``; `MomentContribution`
-reads one record and public values, and a record with a cell that is not finite contributes nothing.
+**Privacy.** Post-processing of what a gate released. This file sees no record.
 The proof is in docs/proofs/network-moments.md.
 """
 
 import math
-from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsep.inference.gate_protocol import Summed
+from dpsep.inference.caps import highest, whole_cap
+from dpsep.inference.gate_protocol import Opened
+from dpsep.inference.leverage import look
 from dpsep.models.glm import Columns
+from dpsep.models.weighted import CELLS, Seen
 
 Array = NDArray[Any]
 
-REACH = (1.25, 2.0)
-"""Clips of a release: of |z| over sqrt(d), and of |z|^2 over d."""
+LOST = 0.09
+"""Most of a whitened column's second moment that a cap may take off."""
 FLOOR = 0.3
-"""Fraction of the noise's spectral edge that a whitened variance is raised to."""
+"""Fraction of the noise's spectral edge that a whitened second moment is raised to."""
 LEAST = 1e-8
-"""Smallest variance, in scaled units: a column that does not vary."""
+"""Smallest second moment, in scaled units: a column that does not vary."""
 
 LEAST_RIDGE, RIDGE = 0.02, 0.5
 """Of a linear model that is read off the moments: least ridge, and its multiple of the noise's edge."""
 
 
-class MomentPublic(NamedTuple):
-    """What contributions depend on besides the record: maps of the columns, centre, and whitening matrix."""
-
-    features: Columns
-    outcome: Columns
-    centre: jax.Array
-    whiten: jax.Array
-
-
 class Moments(NamedTuple):
-    """Mean (d,), and a square root (d, d) of the covariance, half half^T, of scaled columns."""
+    """Mean (d,) and a square root (d, d) of the covariance, half half^T, of scaled columns; their noise.
+
+    Attributes
+    ----------
+    edge
+        Spectral edge of the noise of the last look, in units of whitened columns.
+    """
 
     mean: Array
     half: Array
+    edge: float = 0.0
 
     @property
     def covariance(self) -> Array:
@@ -56,72 +56,70 @@ class Moments(NamedTuple):
         return self.half @ self.half.T
 
 
-@dataclass(frozen=True)
-class MomentContribution:
-    """Whitened columns of a record: blocks ``first`` (flat) and ``second`` (outer).
+def run(
+    opened: Opened, features: Columns, outcome: Columns, columns: int, looks: int, *, target: bool
+) -> Moments:
+    """Look so many times: twice as many releases.
 
     Parameters
     ----------
-    with_outcome
+    opened
+        Opens gates of a mechanism of as many steps as there are releases.
+    features, outcome
+        Maps of the columns.
+    columns
+        How many, with the outcome.
+    looks
+        How many.
+    target
         Whether the outcome is the last column; else there are features only.
     """
-
-    with_outcome: bool = True
-
-    def __call__(self, public: MomentPublic, chunk: Any) -> tuple[jax.Array, ...]:
-        """Return z twice: it is summed, and so is its outer product."""
-        columns = public.features.apply(chunk[0])
-        outcome = public.outcome.apply(chunk[1])[:, None]
-        if self.with_outcome:
-            columns = jnp.concatenate([columns, outcome], axis=1)
-        z = (columns - public.centre) @ public.whiten.T
-        # A record without a usable outcome takes no part, as in the fit.
-        z = jnp.where(jnp.isfinite(outcome), z, jnp.nan)
-        return z, z
-
-
-def clips(columns: int) -> tuple[float, float]:
-    """Clips of the blocks ``first`` and ``second``."""
-    return REACH[0] * math.sqrt(columns), REACH[1] * columns
+    size, edge = columns + 1, 0.0
+    # The top of the histogram: records far beyond what whitened ones have, of which |z|^2 is `size`.
+    top = size * 2.0 ** (CELLS // 2 - 2)
+    half = np.eye(size)
+    for number in range(looks):
+        whiten = np.linalg.inv(half)
+        public = Seen(features, outcome, whiten, np.float64(top))  # pyright: ignore[reportArgumentType]
+        # Once directions are of one size, a cap may take off that share of each.
+        cap_of = partial(whole_cap, lost=LOST) if number else highest
+        second, noise = look(opened, public, cap_of, target=target)
+        edge = math.sqrt(2 * size) * noise
+        half = closer(half, second, edge)
+    # The one comes first: below it stand the means.
+    return Moments(half[1:, 0] / half[0, 0], half[1:, 1:] / half[0, 0], edge)
 
 
-def init(columns: int) -> Moments:
-    """Guess before any release: scaled columns have mean zero and variance one."""
-    return Moments(np.zeros(columns), np.eye(columns))
-
-
-def step(gate: Summed, features: Columns, outcome: Columns, moments: Moments) -> Moments:
-    """One release, and the estimate from it."""
-    whiten = np.linalg.inv(moments.half)
-    released = gate.release(MomentPublic(features, outcome, moments.mean, whiten))  # pyright: ignore
-    return update(moments, released, gate.expected_batch, gate.deviations["second"])
-
-
-def update(moments: Moments, released: dict[str, Array], batch: float, deviation: float) -> Moments:
-    """Mean, and covariance with floored eigenvalues, from sums over `batch` records."""
-    size = len(moments.mean)
-    first = released["first"] / batch
-    second = released["second"] / batch - np.outer(first, first)
-    value, vectors = np.linalg.eigh((second + second.T) / 2)
-    floor = min(FLOOR * math.sqrt(2 * size) * deviation / batch, 1.0)
-    value = np.clip(value, max(floor, LEAST), None)
-    half = moments.half @ (vectors * np.sqrt(value))
-    # Triangular: the square root of a covariance that is nearly singular keeps its small directions.
-    _, upper = np.linalg.qr(half.T)
-    return Moments(moments.mean + moments.half @ first, upper.T)
-
-
-def ridge_of(columns: int, deviation: float, batch: float, steps: int) -> float:
-    """Variance to add to every column: what the noise of all releases may have made of one.
+def closer(half: Array, second: Array, edge: float) -> Array:
+    """Return a square root of second moments, from those in the coordinates that another one whitens.
 
     Parameters
     ----------
-    columns, batch, steps
-        Number of columns, of expected records of a release, and of releases.
-    deviation
-        Of the noise in a release's block ``second``.
+    half
+        Root of what was seen so far.
+    second
+        Released second moments in these coordinates.
+    edge
+        Spectral edge of their noise.
     """
-    return LEAST_RIDGE + RIDGE * math.sqrt(2 * columns / steps) * deviation / batch
+    value, vectors = np.linalg.eigh((second + second.T) / 2)
+    value = np.clip(value, max(min(FLOOR * edge, 1.0), LEAST), None)
+    # Triangular: the root of second moments that are nearly singular keeps their small directions.
+    upper = np.linalg.qr((half @ (vectors * np.sqrt(value))).T)[1]
+    return np.asarray((upper * np.sign(np.diag(upper))[:, None]).T, np.float64)
+
+
+def ridge_of(edge: float, looks: int) -> float:
+    """Variance to add to every column: what the noise of all looks may have made of one.
+
+    Parameters
+    ----------
+    edge
+        Spectral edge of the noise of a look, in units of the columns' variance.
+    looks
+        How many there were.
+    """
+    return LEAST_RIDGE + RIDGE * edge / math.sqrt(looks)
 
 
 def regression(half: Array, ridge: float) -> tuple[Array, float]:
@@ -138,11 +136,3 @@ def regression(half: Array, ridge: float) -> tuple[Array, float]:
     weights = np.linalg.solve(own + ridge * np.eye(len(own)), cross)
     left = covariance[-1, -1] - 2 * weights @ cross + weights @ own @ weights
     return weights, max(float(left), 0.0)
-
-
-def run(gate: Summed, features: Columns, outcome: Columns, columns: int, steps: int) -> Moments:
-    """Take `steps` releases."""
-    found = init(columns)
-    for _ in range(steps):
-        found = step(gate, features, outcome, found)
-    return found

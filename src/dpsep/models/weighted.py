@@ -92,25 +92,33 @@ class Steered(NamedTuple):
 
 @dataclass(frozen=True)
 class Leverages:
-    """Half octave of |z|^2: one flat block, ``leverage``."""
+    """Half octave of |z|^2: one flat block, ``leverage``.
+
+    Parameters
+    ----------
+    intercept, target
+        Whether a column of ones is put first, and the outcome last.
+    """
 
     intercept: bool = True
+    target: bool = False
 
     def __call__(self, public: Seen, chunk: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, ...]:
         """Return a one in its cell, one row a record."""
-        z, usable = _seen(public, chunk, self.intercept)
+        z, usable = _seen(public, chunk, self)
         return (_cell(jnp.sum(z**2, axis=1), public.cap, usable),)
 
 
 @dataclass(frozen=True)
 class SecondMoments:
-    """Weighted outer products of z: one outer block, ``second``."""
+    """Weighted outer products of z: one outer block, ``second``. Parameters are those of `Leverages`."""
 
     intercept: bool = True
+    target: bool = False
 
     def __call__(self, public: Seen, chunk: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, ...]:
         """Return the root of the weight times z, one row a record."""
-        z, usable = _seen(public, chunk, self.intercept)
+        z, usable = _seen(public, chunk, self)
         weight = _at_most(public.cap, jnp.sum(z**2, axis=1))
         return (jnp.where(usable[:, None], jnp.sqrt(weight)[:, None] * z, jnp.nan),)
 
@@ -197,9 +205,14 @@ def _row(likelihood: Any, public: Steered, chunk: tuple[jax.Array, jax.Array], i
     return _Row(z, likelihood.response(mean, variance, y, at), usable, y - mean, None)
 
 
-def _seen(public: Seen, chunk: tuple[jax.Array, jax.Array], intercept: bool) -> tuple[jax.Array, jax.Array]:
-    x, y = design(public, chunk, intercept)
-    return x @ public.map.T, jnp.isfinite(y)
+def _seen(
+    public: Seen, chunk: tuple[jax.Array, jax.Array], of: Leverages | SecondMoments
+) -> tuple[jax.Array, jax.Array]:
+    x, y = design(public, chunk, of.intercept)
+    usable = jnp.isfinite(y)
+    if of.target:
+        x = jnp.concatenate([x, jnp.where(usable, y, 0.0)[:, None]], axis=1)
+    return x @ public.map.T, usable
 
 
 def _at_most(cap: jax.Array, size: jax.Array) -> jax.Array:

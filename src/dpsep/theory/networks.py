@@ -3,8 +3,8 @@ r"""Defaults of network fits from public quantities: steps, clips, shares of the
 One configuration for every data set, a function of N, the number of weights and the method.
 
 *Budget.* A tenth for private scaling where it is needed; of the rest, `MOMENT_SHARE` for the inputs'
-covariance in two to five releases (`dpsep.inference.moments`), the remainder for the fit. Inputs that are
-nearly collinear need several releases to be seen; others would do with fewer.
+covariance in two to five looks of two releases each (`dpsep.inference.moments`), the remainder for the fit.
+Inputs that are nearly collinear need several looks to be seen; others would do with fewer.
 
 *Steps.* N / 20 within [50, 300], every record in each. With few records a step is capped shorter.
 
@@ -34,11 +34,11 @@ from dpsep.privacy.mechanism import Mechanism, Relation, Schedule
 from dpsep.privacy.sampling import FullBatch, PoissonSampling, Sampling
 from dpsep.theory.glm_defaults import SCALING_SHARE
 
-MOMENT_SHARE = 0.15
-STANDARD_SHARE, STANDARD_STEPS = 0.1, 2
-"""Share and releases of the moments where they only standardise columns: for gradients."""
-FIRST_SHARE = 0.2
-"""Share of a release of moments for the mean; the rest is for the covariance."""
+MOMENT_SHARE = 0.2
+STANDARD_SHARE, STANDARD_LOOKS = 0.1, 2
+"""Share and looks of the moments where they only standardise columns: for gradients."""
+LOOK = 2
+"""Releases of a look at the moments."""
 DIAGONAL_NOISE_CLIP = 4.0
 """Clip of the noise statistic with independent weights."""
 MEAN_CLIP, LABEL_CLIP = 0.5, 2.0
@@ -122,12 +122,12 @@ class OpenPlan(NamedTuple):
         return max(1, math.ceil(self.passes * records / self.batch))
 
 
-def moment_steps(records: int) -> int:
-    """Releases of the moments: several lenses where there are records enough for each.
+def moment_looks(records: int) -> int:
+    """Looks at the moments: several lenses where there are records enough for each.
 
     Examples
     --------
-    >>> moment_steps(1439), moment_steps(7372), moment_steps(41157)
+    >>> moment_looks(1439), moment_looks(7372), moment_looks(41157)
     (2, 4, 5)
     """
     return round(min(max(records / 2000.0, 2.0), 5.0))
@@ -243,7 +243,7 @@ def network_schedule(
     scaled
         Whether columns are scaled privately first.
     moments
-        Share of the rest of the budget, and releases, for the moments of the columns.
+        Share of the rest of the budget, and looks, for the moments of the columns.
     steps
         Releases of the fit.
     """
@@ -258,9 +258,9 @@ def network_schedule(
     if scaled:
         parts.append(part(FullBatch(), private_scaling.RELEASES, SCALING_SHARE))
         left -= SCALING_SHARE
-    share, releases = moments
-    if releases:
-        parts.append(part(FullBatch(), releases, left * share))
+    share, looks = moments
+    if looks:
+        parts.append(part(FullBatch(), LOOK * looks, left * share))
         left *= 1.0 - share
     parts.append(part(sampling, steps, left))
     return calibrate_schedule(epsilon, delta, parts)

@@ -104,7 +104,7 @@ def network_settings(request: Request) -> Settings:
         request.relation,
         _sampling(request),
         scaled=not request.declared,
-        moments=(networks.MOMENT_SHARE, networks.moment_steps(request.records)),
+        moments=(networks.MOMENT_SHARE, networks.moment_looks(request.records)),
         steps=steps,
     )
     clip = networks.MEAN_CLIP if request.model == "network" else networks.LABEL_CLIP

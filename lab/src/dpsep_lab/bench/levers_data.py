@@ -2,21 +2,28 @@
 
 Made tables (`dpsep_lab.bench.made_tables`), and any folder of ``NAME.npz`` files with arrays ``X`` and ``y``,
 of which a tenth is kept for testing. Inputs are standardised and clamped as in a private fit. Moments go
-through `dpsep.inference.moments` with sums that a simulated gate gives.
+through `dpsep.inference.moments` and a seeded gate.
 
-**Privacy.** For measurement only: noise is ordinary pseudo-random noise of the law that the gate draws.
+**Privacy.** For measurement only: noise is pseudo-random.
 """
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsep.estimators.columns import single
 from dpsep.inference import moments
 from dpsep.models.glm import Columns
-from dpsep.theory.networks import FIRST_SHARE, SepPlan, moment_steps
+from dpsep.privacy.gate import Gate, authorise
+from dpsep.privacy.grid import Block, Contribution
+from dpsep.privacy.mechanism import Mechanism, Schedule
+from dpsep.privacy.noise import SeededStream
+from dpsep.privacy.sampling import FullBatch
+from dpsep.theory.networks import LOOK, SepPlan, moment_looks
 from dpsep_lab.bench.made_tables import TABLES
 
 __all__ = ["Data", "Split", "data_of", "names", "split"]
@@ -26,6 +33,8 @@ CLAMP = 4.0
 """Standard deviations that inputs are clamped to."""
 SPLIT_SEED = 77
 """Of the splits of tables in a folder."""
+DELTA = 1e-5
+"""Of the releases' guarantee, which is not claimed here."""
 
 
 class Split(NamedTuple):
@@ -56,40 +65,6 @@ class Data(NamedTuple):
     half: Any
     linear: Any
     first_noise: Any
-
-
-class SimulatedMoments:
-    """A gate for moments that draws its noise from a pseudo-random generator.
-
-    Parameters
-    ----------
-    table
-        Columns, the outcome last.
-    sigma
-        Noise multiplier of a release.
-    seed
-        Of the noise.
-    """
-
-    def __init__(self, table: Array, sigma: float, seed: int) -> None:
-        self.table, self.records, self.expected_batch = table, len(table), float(len(table))
-        self._clips = moments.clips(table.shape[1])
-        shares = FIRST_SHARE, 1.0 - FIRST_SHARE
-        values = [sigma * clip / math.sqrt(share) for clip, share in zip(self._clips, shares, strict=True)]
-        self.deviations: dict[str, float] = {"first": values[0], "second": values[1]}
-        self._draw = np.random.default_rng([seed, 11])
-
-    def release(self, public: moments.MomentPublic) -> dict[str, Array]:
-        """Return noisy sums of clipped columns and of their clipped outer products."""
-        z = (self.table - np.asarray(public.centre)) @ np.asarray(public.whiten).T
-        norm = np.maximum(np.linalg.norm(z, axis=1), 1e-30)
-        first = np.minimum(1.0, self._clips[0] / norm) @ z
-        second = (z * np.minimum(1.0, self._clips[1] / norm**2)[:, None]).T @ z
-        first += self.deviations["first"] * self._draw.standard_normal(len(first))
-        # Numbers off the diagonal count twice in a matrix's norm: their noise is smaller by sqrt(2).
-        noise = np.triu(self._draw.standard_normal(second.shape), 1) / math.sqrt(2.0)
-        noise = noise + noise.T + np.diag(self._draw.standard_normal(len(first)))
-        return {"first": first, "second": second + self.deviations["second"] * noise}
 
 
 def names(folder: Path | None = None) -> list[str]:
@@ -147,11 +122,15 @@ def data_of(parts: Split, mu: float, seed: int) -> Data:
     n, d = parts.X.shape
     if mu <= 0.0:
         return Data(parts.X, parts.y, np.zeros(d), np.eye(d), np.zeros(d), 1.0)
-    releases = moment_steps(n)
-    gate = SimulatedMoments(np.column_stack([parts.X, parts.y]), math.sqrt(releases) / mu, seed)
-    found = moments.run(gate, whole(d), whole(1), d + 1, releases)
-    ridge = moments.ridge_of(d + 1, gate.deviations["second"], n, releases)
-    linear, left = moments.regression(found.half, ridge)
+    looks = moment_looks(n)
+    part = Mechanism(FullBatch(), "zero-out", LOOK * looks, math.sqrt(LOOK * looks) / mu, n)
+    permit, stream = authorise(None, Schedule((part,)), DELTA), SeededStream(seed)
+
+    def opened(blocks: Sequence[Block], contribution: Contribution) -> Gate:
+        return Gate((parts.X, parts.y), part, blocks, contribution, permit, stream=stream)
+
+    found = moments.run(opened, whole(d), single(whole(1)), d + 1, looks, target=True)
+    linear, left = moments.regression(found.half, moments.ridge_of(found.edge, looks))
     first = SepPlan(1, 1.0).first_noise(left)
     return Data(parts.X, parts.y, found.mean[:d], found.half[:d, :d], linear, first)
 
