@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpsep import MixedClassifier, MixedRegressor
+from dpsep import LinearRegression, LogisticRegression, MixedClassifier, MixedRegressor, PoissonRegression
 from dpsep.audit import group_neighbours_of, neighbours_of, replay
-from dpsep.estimators import mixed_base, mixed_groups, mixed_structure
+from dpsep.estimators import mixed_base, mixed_groups, units
 from dpsep.privacy.ledger import Ledger, LedgerError
 
 GROUPS, ROWS, CAP = 24, 5, 4
@@ -63,6 +63,40 @@ def test_a_group_changes_sums_within_the_sensitivity_and_nothing_else(family, mo
     assert 0 < report.farthest <= 1 + 1e-9
 
 
+PLAIN: dict[str, tuple[Any, dict[str, Any]]] = {
+    "linear": (LinearRegression, {"target_bounds": (-4, 4)}),
+    "logistic": (LogisticRegression, {"classes": [-1.0, 1.0]}),
+    "poisson": (PoissonRegression, {}),
+}
+
+
+@pytest.mark.parametrize(
+    ("family", "more"),
+    [
+        ("linear", {}),
+        ("linear", {"relation": "replace-one", "sampling": 0.5}),
+        ("linear", {"bounds": None, "target_bounds": None}),
+        ("logistic", {"sampling": 0.5}),
+        ("poisson", {"relation": "replace-one"}),
+    ],
+    ids=["linear", "sampled, replace-one", "private scaling", "logistic", "poisson"],
+)
+def test_a_person_changes_sums_of_a_regression_within_the_sensitivity_and_nothing_else(
+    family, more, tmp_path
+):
+    X, y, groups = table(family)
+    ledger = Ledger.create(tmp_path / "ledger", epsilon=1e6, delta=1.0 - 1e-9, unit="person")
+    neighbours = group_neighbours_of(X, y, groups, GROUPS, 8, seed=len(family))
+    kind, own = PLAIN[family]
+    settings = {"groups": GROUPS, "rows_per_group": CAP, "unit": "person", "bounds": (-1, 1)}
+    settings |= {"delta": 1e-3, "steps": 2, "random_state": 1} | own | more
+    report = replay(lambda: kind(**settings), X, y, neighbours, ledger=ledger, groups=groups)
+    assert report.differences == ()
+    assert report.neighbours == 8
+    assert report.trace.statement["unit"] == "person"
+    assert 0 < report.farthest <= 1 + 1e-9
+
+
 @pytest.mark.parametrize("family", ["linear", "probit"])
 def test_a_record_changes_sums_within_the_sensitivity_and_nothing_else(family, tmp_path):
     X, y, groups = table(family)
@@ -83,13 +117,13 @@ def test_rows_of_a_group_counted_apart_are_caught(monkeypatch):
     """Without one clip for all rows of a group: each row in a slot of its own."""
     X, y, groups = table("linear")
     more = by_group(rows_per_group=1, clip=0.01)  # small, so that every contribution reaches it
-    honest = mixed_groups.slots
+    honest = units.slots
 
     def spread(X, y, codes, count, rows):
         # As many slots as groups, filled by rows in the order of the table: a group's rows fill several.
         return honest(X[:count], y[:count], np.arange(count, dtype=float), count, rows)
 
-    monkeypatch.setattr(mixed_base, "slots", spread)
+    monkeypatch.setattr(units, "slots", spread)
     neighbours = group_neighbours_of(X, y, groups, GROUPS, 8)
     report = replay(maker("linear", **more), X, y, neighbours, groups=groups)
     assert any("sums before noise" in one.what for one in report.differences)
@@ -97,12 +131,12 @@ def test_rows_of_a_group_counted_apart_are_caught(monkeypatch):
 
 def test_a_number_of_rows_that_reaches_a_result_is_caught(monkeypatch):
     X, y, groups = table("linear")
-    honest = mixed_structure.structure_of_groups
+    honest = units.structure_of_groups
 
     def counting(X, y, **options):
         return honest(X, y, **options)._replace(names=tuple(f"{len(X)}-{i}" for i in range(X.shape[1])))
 
-    monkeypatch.setattr(mixed_structure, "structure_of_groups", counting)
+    monkeypatch.setattr(units, "structure_of_groups", counting)
 
     def peeking(result, effects):
         moments, components = split(result, effects)
@@ -110,13 +144,13 @@ def test_a_number_of_rows_that_reaches_a_result_is_caught(monkeypatch):
 
     seen, split = [], mixed_groups.split
     monkeypatch.setattr(mixed_base, "split", peeking)
-    slots = mixed_groups.slots
+    slots = units.slots
 
     def remembering(X, *rest):
         seen[:] = list(range(len(X)))
         return slots(X, *rest)
 
-    monkeypatch.setattr(mixed_base, "slots", remembering)
+    monkeypatch.setattr(units, "slots", remembering)
     neighbours = group_neighbours_of(X, y, groups, GROUPS, 1)
     report = replay(maker("linear", **by_group()), X, y, neighbours, groups=groups)
     assert any("posterior" in one.what for one in report.differences)

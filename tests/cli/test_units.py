@@ -268,3 +268,23 @@ def test_every_family_is_fitted_and_predicted(tmp_path: Path, model: str, target
     # A patient's own effects are in the predictions: they follow the true ones.
     own = [value[patient == PATIENT].mean() for patient in range(GROUPS)]
     assert np.corrcoef(own, EFFECTS)[0, 1] > 0.7
+
+
+def test_a_regression_without_a_mixed_form_protects_units_too(tmp_path: Path) -> None:
+    (tmp_path / "s.toml").write_text(SCHEMA.format(WHOLE))
+    write_csv(tmp_path / "t.csv", {"a": A, "y": Y, "patient": PATIENT})
+    Ledger.create(tmp_path / "g.db", epsilon=4.0, delta=1e-2, unit="group")
+    options = (*BUDGET, "--model", "student", "--ledger", tmp_path / "g.db", "--json")
+    done = fit(tmp_path, tmp_path / "run", *options)
+    assert done.exit_code == 0, done.output
+    known: Any = load(tmp_path / "run")
+    assert (type(known).__name__, known.unit, known.rows_per_group) == ("StudentRegression", "group", ROWS)
+    assert json.loads(done.stdout)["privacy"]["unit"] == "group"
+    words = (tmp_path / "run" / "privacy.txt").read_text()
+    assert "for each group" in words
+    assert f"the first {ROWS} rows of each" in " ".join(words.split())
+    assert predicted(tmp_path / "run", tmp_path / "t.csv").height == len(A)
+    # With what the schema leaves out, it is asked for.
+    (tmp_path / "s.toml").write_text(SCHEMA.format(""))
+    refused = fit(tmp_path, tmp_path / "other", *BUDGET, "--model", "student", "--unit", "group")
+    assert_refused(refused, "rows_per_unit = NUMBER")

@@ -10,7 +10,7 @@ import pytest
 from sklearn.base import clone
 
 from dpsep import Ledger, MixedClassifier, MixedRegressor, OverBudget, PrivacyLeakWarning, WeakBudgetWarning
-from dpsep.estimators.mixed_groups import slots
+from dpsep.estimators.units import slots
 from dpsep.privacy.checkpoint import CheckpointError
 
 GROUPS, ROWS = 60, 10
@@ -240,7 +240,7 @@ def test_a_resumed_run_must_have_the_same_groups(tmp_path):
     ("settings", "message"),
     [
         ({"family": "gamma"}, "family must be one of"),
-        ({"unit": "clinic"}, "unit must be"),
+        ({"unit": "two words"}, "unit must be"),
         ({"unit": "group"}, "rows_per_group"),
         ({"correlated": True}, "correlated"),
         ({"slopes": ["dose"]}, "no column"),

@@ -172,6 +172,21 @@ def test_how_many_rows_could_be_used_is_released_and_told():
     assert model.set_params(private=False).fit(x, y).usable_rows_ is None
 
 
+@pytest.mark.filterwarnings("ignore::dpsep.PrivacyLeakWarning", "ignore::dpsep.UnusableRowsWarning")
+def test_rows_that_cannot_be_used_make_no_noise_smaller():
+    """Residuals are summed over usable rows: divided by all rows they would look smaller than they are."""
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-1, 1, (4000, 2))
+    y = x @ [0.5, -0.4] + 0.3 * rng.standard_normal(4000)
+    spoiled = np.where(rng.uniform(size=4000) < 0.5, np.nan, y)
+    settings: dict[str, Any] = {"epsilon": 8.0, "delta": 1e-5, "bounds": (-1, 1), "random_state": 0}
+    settings["target_bounds"] = (-2, 2)
+    found: list[Any] = [LinearRegression(**settings).fit(x, target).posterior_ for target in (y, spoiled)]
+    whole, half = (float(np.sqrt(one.noise_rate / one.noise_shape)) for one in found)
+    assert half == pytest.approx(0.3, rel=0.06)
+    assert half == pytest.approx(whole, rel=0.06)
+
+
 def test_undeclared_labels_and_text_cells_contribute_nothing():
     x, y = table(LogisticRegression)
     blank, labelled, text = y.copy(), y.copy(), x.astype(object)

@@ -16,7 +16,20 @@ from dpsep.models.base import At
 from dpsep.models.glm import Columns
 from dpsep.models.linear import GaussianLikelihood
 from dpsep.models.poisson import NegativeBinomialLikelihood, count_response, coupling
-from dpsep.models.weighted import CELLS, Leverages, Reaches, SecondMoments, Seen, Steered, WeightedFactors
+from dpsep.models.weighted import (
+    CELLS,
+    Leverages,
+    Reaches,
+    SecondMoments,
+    Seen,
+    Steered,
+    UnitFactors,
+    UnitLeverages,
+    UnitMoments,
+    UnitReaches,
+    WeightedFactors,
+    unpacked,
+)
 
 stats: Any = scipy_stats
 RNG = np.random.default_rng(0)
@@ -225,3 +238,80 @@ def test_second_moments_are_of_records_within_the_cap() -> None:
     z = np.column_stack([np.ones(50), (x - 0.5) / 2.5]) @ np.asarray(values.map).T
     np.testing.assert_allclose(size, np.minimum(np.sum(z**2, axis=1), 1.2), rtol=1e-9)
     assert 0 < np.mean(size > 1.2 - 1e-9) < 1
+
+
+PLACES, PERSONS = 4, 120
+
+
+def unit_parts(name: str, *, caps: tuple[float, ...] = (0.5, 0.3), spoil: Any = None) -> tuple[Any, ...]:
+    """Blocks of persons with one to four rows, and of these rows as records."""
+    likelihood, y = LIKELIHOODS[name]
+    x = 2.0 * np.random.default_rng(2).standard_normal((PERSONS, PLACES, 3))
+    y = y[: PERSONS * PLACES].reshape(PERSONS, PLACES).copy()
+    y[np.arange(PLACES) > np.arange(PERSONS)[:, None] % PLACES] = np.nan
+    if spoil is not None:
+        x[spoil] = np.nan
+    public = steered(caps=caps)
+    whole = UnitFactors(likelihood)(public, (jnp.asarray(x), jnp.asarray(y)))
+    flat = jnp.asarray(x.reshape(-1, 3)), jnp.asarray(y.reshape(-1))
+    rows = WeightedFactors(likelihood)(steered(caps=(1e9, 1e9)), flat)
+    return tuple(map(np.asarray, whole)), tuple(np.nan_to_num(np.asarray(part)) for part in rows)
+
+
+@EVERY
+def test_a_unit_has_one_weight_and_its_caps_hold(name: str) -> None:
+    whole, rows = unit_parts(name)
+    mean, precision, square, *_ = whole
+    assert np.linalg.norm(mean, axis=1).max() <= 0.5 * 1.002
+    assert np.linalg.norm(precision, axis=1).max() <= 0.3 * 1.1
+    np.testing.assert_array_equal(square, mean)
+    scores = rows[0].reshape(PERSONS, PLACES, -1).sum(axis=1)
+    roots = rows[1].reshape(PERSONS, PLACES, -1)
+    matrices = np.einsum("nri,nrj->nij", roots, roots)
+    weights = np.linalg.norm(mean, axis=1) / np.maximum(np.linalg.norm(scores, axis=1), 1e-300)
+    assert weights.max() <= 1 + 1e-9
+    assert weights[np.linalg.norm(scores, axis=1) > 1e-9].min() < 0.7
+    for person in range(PERSONS):
+        np.testing.assert_allclose(mean[person], weights[person] * scores[person], atol=1e-12)
+        found = unpacked(precision[person], 4)
+        expected = weights[person] * matrices[person]
+        if np.linalg.norm(scores[person]) > 1e-9:
+            np.testing.assert_allclose(found, expected, atol=1e-9)
+        assert np.linalg.norm(precision[person]) == pytest.approx(np.linalg.norm(found), rel=1e-9)
+
+
+@EVERY
+def test_a_bad_cell_spoils_its_row_of_its_unit_and_nothing_else(name: str) -> None:
+    wide = (1e9, 1e9)
+    good, _ = unit_parts(name, caps=wide)
+    spoilt, rows = unit_parts(name, caps=wide, spoil=(7, 0, 1))
+    others = np.arange(PERSONS) != 7
+    for one, other in zip(good, spoilt, strict=True):
+        np.testing.assert_array_equal(one[others], other[others])
+    np.testing.assert_allclose(spoilt[0][7], rows[0].reshape(PERSONS, PLACES, -1)[7].sum(axis=0), atol=1e-12)
+    assert not np.array_equal(spoilt[0][7], good[0][7])
+    alone, _ = unit_parts(name, spoil=(4, 0, 1))  # the person's only row
+    assert all(np.isnan(part[4]).all() for part in alone)
+
+
+def test_sizes_of_units_are_those_of_all_their_rows() -> None:
+    x = 0.5 * np.random.default_rng(2).standard_normal((PERSONS, PLACES, 3))
+    y = np.where(np.arange(PLACES) > np.arange(PERSONS)[:, None] % PLACES, np.nan, 1.0)
+    public = steered(caps=(1e3, 1e3))
+    seen = Seen(public.features, public.outcome, jnp.eye(4), jnp.asarray(100.0))
+    z = np.concatenate([np.ones((PERSONS, PLACES, 1)), (np.clip(x, -2.0, 3.0) - 0.5) / 2.5], axis=2)
+    z = np.where(np.isnan(y)[:, :, None], 0.0, z)
+    size = (z**2).sum(axis=(1, 2))
+    (cells,) = UnitLeverages()(seen, (jnp.asarray(x), jnp.asarray(y)))
+    edges = 100.0 * 2.0 ** (0.5 * (np.asarray(cells).argmax(axis=1) + 1 - CELLS))
+    assert ((size <= edges * (1 + 1e-9)) & (size > edges / np.sqrt(2.0) * (1 - 1e-9))).all()
+    second, rows = UnitMoments(True, PLACES)(seen, (jnp.asarray(x), jnp.asarray(y)))
+    np.testing.assert_allclose(np.asarray(rows)[:, 0] * PLACES, np.isfinite(y).sum(axis=1))
+    matrices = np.einsum("nri,nrj->nij", z, z)
+    np.testing.assert_allclose(unpacked(np.asarray(second)[5], 4), matrices[5], rtol=1e-12)
+    small = UnitMoments(True, PLACES)(seen._replace(cap=jnp.asarray(0.5)), (jnp.asarray(x), jnp.asarray(y)))[
+        0
+    ]
+    assert np.linalg.norm(small, axis=1).max() <= 0.5 * (1 + 1e-9)
+    score, curvature = UnitReaches(LogisticLikelihood())(public, (jnp.asarray(x), jnp.asarray(y)))
+    assert np.asarray(score).sum() == np.asarray(curvature).sum() == PERSONS

@@ -281,10 +281,13 @@ def _estimator(request: Request, inputs: Inputs, folder: RunFolder, ledger: Ledg
         settings["hidden"] = _hidden(request.hidden)
     if inputs.classes is not None:
         settings["classes"] = inputs.classes
-    slopes = parse_slopes(request.slopes, inputs.unit, inputs.columns)
+    mixed = entry.mixed if inputs.unit is not None else ""
+    slopes = parse_slopes(request.slopes, inputs.unit if mixed else None, inputs.columns)
     if inputs.unit is not None:
-        settings |= {"family": inputs.model, "groups": inputs.schema.groups, "unit": inputs.unit}
-        settings |= {"slopes": slopes, "rows_per_group": inputs.schema.rows_per_unit}
+        settings |= {"groups": inputs.schema.groups, "unit": inputs.unit}
+        settings["rows_per_group"] = inputs.schema.rows_per_unit
+    if mixed:
+        settings |= {"family": inputs.model, "slopes": slopes}
     if request.private:
         settings |= {
             "epsilon": request.epsilon,
@@ -293,7 +296,7 @@ def _estimator(request: Request, inputs: Inputs, folder: RunFolder, ledger: Ledg
             "ledger": ledger,
             "checkpoint": folder.checkpoint,
         }
-    return getattr(dpsep, entry.kind if inputs.unit is None else entry.mixed)(**settings)
+    return getattr(dpsep, mixed or entry.kind)(**settings)
 
 
 def _fit(estimator: Any, inputs: Inputs, request: Request, folder: RunFolder, leaks: Leaks) -> None:

@@ -1,7 +1,8 @@
 """Rows that belong together: whose privacy a fit counts, the group of each row, and the ledger that suits.
 
-A schema with a ``unit`` turns a regression into the mixed model of its family. By default whole units are
-protected; ``--unit record`` protects single rows and learns each declared group's own effects.
+A schema with a ``unit`` turns a regression into the mixed model of its family, where there is one. By default
+whole units are protected; ``--unit record`` protects single rows and learns each declared group's own
+effects. Other regressions protect whole units, too, where the schema declares them, without such effects.
 
 **Privacy.** What is decided here is decided by options and the schema. A row's label is a function of that
 row's cell: one that was not declared, or makes no sense, is nobody's, and its row counts nowhere.
@@ -24,6 +25,8 @@ __all__ = ["MIXED", "check_ledger", "labels_of", "parse_slopes", "settle_unit"]
 
 MIXED = tuple(entry.name for entry in regressions() if entry.mixed)
 """Models that have a mixed form."""
+PLAIN = tuple(entry.name for entry in regressions() if not entry.mixed)
+"""Regressions that have none, and protect units all the same."""
 
 
 def settle_unit(schema: Schema, model: str, wanted: str | None, leaks: Leaks) -> str | None:
@@ -47,11 +50,15 @@ def settle_unit(schema: Schema, model: str, wanted: str | None, leaks: Leaks) ->
                 '--schema FILE with a line unit = "COLUMN", or leave --unit out.'
             )
         return None
+    declared = schema.groups is not None and schema.rows_per_unit is not None
+    if model in PLAIN and (wanted == "group" or (wanted is None and declared)):
+        _check_declared(schema, "group")
+        return "group"
     if model not in MIXED:
         if wanted == "group":
             raise CallError(
                 f"--model {model} protects rows, not whole units; leave --unit out, or use one of "
-                f"{', '.join(MIXED)}."
+                f"{', '.join((*MIXED, *PLAIN))}."
             )
         _note_rows(schema, leaks, "keep one row of each")
         return None
@@ -69,8 +76,9 @@ def _check_declared(schema: Schema, unit: str) -> None:
     missing = [text for key, text in needed.items() if getattr(schema, key) is None]
     if missing:
         raise CallError(
-            f"the schema's unit {schema.unit!r} makes a model with effects by unit, which needs more to be "
-            f"declared. Add to the schema: {'; '.join(missing)}. Or take 'unit' out for a model without them."
+            f"the schema's unit {schema.unit!r} makes a model that knows which rows belong together, which "
+            f"needs more to be declared. Add to the schema: {'; '.join(missing)}. Or take 'unit' out for a "
+            "model of single rows."
         )
 
 

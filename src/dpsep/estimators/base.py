@@ -36,6 +36,7 @@ from dpsep.estimators.rows import log_predictive
 from dpsep.estimators.run import Result, Task, open_stages, recipe_of
 from dpsep.estimators.statement import PrivacyStatement
 from dpsep.estimators.summary import Summary
+from dpsep.estimators.units import Units
 from dpsep.families.columns import Columns
 from dpsep.fit import Spend, fit_open
 from dpsep.privacy.gate import Records
@@ -68,7 +69,7 @@ def likelihood_of(kind: Any, parameters: Mapping[str, Any], *, narrow: bool) -> 
 
 
 @dataclass(eq=False, repr=False)
-class LinearWeights(LinearDraws):
+class LinearWeights(Units, LinearDraws):
     """Base of the estimators whose predictor is linear in the features.
 
     A regression is a dataclass: its fields are the constructor's parameters, and these class variables say
@@ -89,6 +90,15 @@ class LinearWeights(LinearDraws):
     bounds
         Public bounds of the features: a pair (low, high), each a number or one number a column. Cells beyond
         are clamped. Without bounds, location and scale are estimated privately, inside epsilon.
+    unit
+        Whose privacy is counted: ``"record"`` protects each row by itself; any other word, such as
+        ``"person"``, all rows that carry one label of ``fit(X, y, groups=labels)`` together. Intervals then
+        allow for rows of a person that go together.
+    groups
+        The declared labels of persons (or what `unit` names), or their number, for codes 0, 1, ... A row of
+        another label counts nowhere. Without privacy they may be left out and are read off the table.
+    rows_per_group
+        How many rows of a person take part, its first ones; later ones are dropped.
     fit_intercept
         Whether to fit an intercept.
     prior_scale
@@ -132,9 +142,10 @@ class LinearWeights(LinearDraws):
     privacy_
         What was spent; None without privacy.
     usable_rows_, usable_rows_sd_
-        Released number of rows that could be used, and its standard deviation; None without privacy.
+        Released number of rows (of persons, where `unit` is one) that could be used, and its standard
+        deviation; None without privacy.
     n_records_
-        Number of rows that this is of.
+        Number of rows, or persons, that this is of.
 
     Examples
     --------
@@ -155,6 +166,9 @@ class LinearWeights(LinearDraws):
     _: KW_ONLY
     private: bool = True
     bounds: Any = None
+    unit: str = "record"
+    groups: Any = None
+    rows_per_group: int | None = None
     fit_intercept: bool = True
     prior_scale: float = 2.5
     relation: Relation = "zero-out"
@@ -174,7 +188,9 @@ class LinearWeights(LinearDraws):
         super().__init_subclass__(**kwargs)
         inherit_parameters(cls)
 
-    def fit(self, X: Any, y: Any, *, on_step: Callable[[int, int], None] | None = None) -> Self:
+    def fit(
+        self, X: Any, y: Any, groups: Any = None, *, on_step: Callable[[int, int], None] | None = None
+    ) -> Self:
         """Fit the posterior; under privacy, charge first. There are no weights of records.
 
         Parameters
@@ -184,21 +200,35 @@ class LinearWeights(LinearDraws):
             than memory (`dpsep.data.scan`).
         y
             Target, one value a row.
+        groups
+            Label of each row: which rows are of one person, where `unit` is not ``"record"``.
         on_step
             Called with the number of releases made and their total, for progress bars.
         """
-        shape = structure_of(X, y, private=self.private)
-        self._check_parameters()
-        leaks = self._collect_leaks(lambda: self._warn_of_leaks(shape, y))
+        if self._by_record:
+            shape = structure_of(X, y, private=self.private)
+            self._check_parameters()
+        else:
+            self._check_parameters()
+            shape = self._structure(X, y, groups, f"unit={self.unit!r}")
+        if self._by_record and groups is not None:
+            raise ValueError(
+                "fit was given groups, and unit='record' protects each row by itself: to protect all rows of "
+                "a group together give unit='person' (or another word), groups and rows_per_group to the "
+                "estimator; else leave groups out of fit."
+            )
+        leaks = self._collect_leaks(lambda: self._warn_of_leaks(shape, y, groups))
         task = self._task(shape)
         self._keep_names(shape)
         if self.private:
-            spend = self._fit_private(task, lambda: self._records(X, y), on_step)
+            spend = self._fit_private(task, lambda: self._records(X, y, groups), on_step)
             self.privacy_: PrivacyStatement | None = statement_of(spend, leaks)
         else:
             check_cells(X)
             records = self._open_records(X, y)
             self._check_records(*records)
+            if not self._by_record:
+                records = self._together(records, groups)
             self._keep(self._fit_open(task, records))
             self._keep_path(None, None)
             self.privacy_ = None
@@ -234,11 +264,13 @@ class LinearWeights(LinearDraws):
         narrow = bool(np.max(variance, initial=0.0) <= 1.0)
         return log_predictive(self._outcomes(narrow=narrow), mean, variance, y)
 
-    def _warn_of_leaks(self, shape: Structure, y: Any) -> None:
+    def _warn_of_leaks(self, shape: Structure, y: Any, groups: Any = None) -> None:
         """Warn from structure; a classifier also settles its classes here."""
         if not self.target.is_label:
             check_numbers(y)
         self._warn_of_container(y)
+        if groups is not None:
+            self._warn_of_container(groups)
         self._warn_of_settings(shape)
 
     def _check_records(self, X: Array, y: Array) -> None:
@@ -270,9 +302,16 @@ class LinearWeights(LinearDraws):
             reach=self.defaults.reach,
             spare=self.defaults.spare,
             cut=self.defaults.cut,
-            classes=coding(self) if self.target.is_label else "",
+            classes=self._coding(),
             offset=self._offset_place(shape),
+            unit=self.unit,
+            places=0 if self._by_record else self._rows(),
         )
+
+    def _coding(self) -> str:
+        """How labels and groups are coded, in words: a resumed run must code them alike."""
+        labels = [] if self._by_record else [f"{self.groups_.dtype.str} {self.groups_.tolist()!r}"]
+        return " ".join([*labels, *([coding(self)] if self.target.is_label else [])])
 
     def _offset_place(self, shape: Structure) -> int | None:
         """Place of the column whose coefficient is one, where there is one."""
@@ -285,8 +324,9 @@ class LinearWeights(LinearDraws):
             return None
         return float(self.clip)
 
-    def _records(self, X: Any, y: Any) -> Records:
-        return records_of(X, y, self._target)
+    def _records(self, X: Any, y: Any, groups: Any = None) -> Records:
+        records = records_of(X, y, self._target)
+        return records if self._by_record else self._together(records, groups)
 
     def _open_records(self, X: Any, y: Any) -> Records:
         """Records of a fit without privacy, which may need them all at once."""
@@ -295,7 +335,7 @@ class LinearWeights(LinearDraws):
         elif self.update == "natural":
             what = "update='natural' without privacy (update='stable' does not)"
         else:
-            return self._records(X, y)
+            return records_of(X, y, self._target)
         return whole_records(what, X, y, self._target)
 
     def _fit_private(
@@ -327,9 +367,12 @@ class LinearWeights(LinearDraws):
         records, count, deviation = self.n_records_, max(self.usable_rows_, 0.0), self.usable_rows_sd_
         if records - count <= max(MANY * records, 4.0 * deviation):
             return ""
+        unit, others = "row", "in the others"
+        if not self._by_record:
+            unit, others = self.unit, "in all rows of the others"
         return (
-            f"about {count:,.0f} (give or take {deviation:,.0f}) of {records:,} rows could be used: in the "
-            "others a cell is missing or is no number, or the target is not one that was declared. The "
+            f"about {count:,.0f} (give or take {deviation:,.0f}) of {records:,} {unit}s could be used: "
+            f"{others} a cell is missing or is no number, or the target is not one that was declared. The "
             "number was released inside epsilon; `dpsep check` tells the owner of the table why."
         )
 
@@ -386,6 +429,11 @@ class LinearWeights(LinearDraws):
 
     def _check_parameters(self) -> None:
         self._check_privacy()
+        self._check_units()
+        if not self._by_record and (self.update == "natural" or self.method != "sep"):
+            raise ValueError(
+                f"unit={self.unit!r} needs update='stable' and method='sep'; use these, or unit='record'."
+            )
         if self.update not in ("stable", "natural"):
             raise ValueError(f"update must be 'stable' or 'natural', not {self.update!r}.")
         if self.private and self.clip is not None and not math.isfinite(self.clip):
@@ -441,6 +489,11 @@ class LinearWeights(LinearDraws):
 def prepare(model: LinearWeights, shape: Callable[[], Structure]) -> tuple[str, ...]:
     """Check a model's parameters, then keep the columns' names; return what was warned of."""
     model._check_parameters()
+    if not model._by_record:
+        raise ValueError(
+            f"unit={model.unit!r}: the sites of a federation protect single records; use unit='record', with "
+            "one row a person at each site, or fit where all rows are."
+        )
     structure = shape()
     leaks = model._collect_leaks(lambda: model._warn_of_leaks(structure, np.empty(0, object)))
     model._keep_names(structure)

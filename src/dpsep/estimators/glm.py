@@ -94,8 +94,8 @@ class GLMClassifier(TargetTags, ClassifierMixin, LinearWeights):
         sign = np.ones(len(mean))
         return self._log_predictive(mean, variance, -sign), self._log_predictive(mean, variance, sign)
 
-    def _warn_of_leaks(self, shape: Structure, y: Any) -> None:
-        super()._warn_of_leaks(shape, y)
+    def _warn_of_leaks(self, shape: Structure, y: Any, groups: Any = None) -> None:
+        super()._warn_of_leaks(shape, y, groups)
         self.classes_ = declared_classes(self.classes, y, private=self.private, strict=self.strict)
 
 

@@ -24,7 +24,7 @@ from dpsep.estimators.input_checks import (
     declared_scaling,
 )
 from dpsep.estimators.large import records_of
-from dpsep.estimators.mixed_groups import Components, group_task, noise_gamma, slots, split
+from dpsep.estimators.mixed_groups import Components, group_task, noise_gamma, split
 from dpsep.estimators.mixed_predict import Groups
 from dpsep.estimators.mixed_records import GroupedTask
 from dpsep.estimators.mixed_structure import MixedStructure
@@ -91,7 +91,7 @@ class MixedEstimator(MixedStructure):
     correlated
         Whether the random effects of a group are correlated; with ``unit="group"`` only.
     unit
-        Whose privacy is counted: ``"record"`` or ``"group"``.
+        Whose privacy is counted: ``"record"``, or ``"group"`` or another word for what a group's rows are of.
     rows_per_group
         With ``unit="group"``: how many rows of a group take part, its first ones; later ones are dropped.
 
@@ -119,7 +119,7 @@ class MixedEstimator(MixedStructure):
     slopes: Any = ()
     random_intercept: bool = True
     correlated: bool = False
-    unit: Literal["record", "group"] = "record"
+    unit: str = "record"
     rows_per_group: int | None = None
     epsilon: float = 1.0
     delta: float = 1e-5
@@ -168,7 +168,7 @@ class MixedEstimator(MixedStructure):
             Called with the number of releases made and their total, for progress bars.
         """
         self._check_parameters()
-        shape = self._structure(X, y, groups)
+        shape = self._structure(X, y, groups, "a mixed model")
         effects = self._effects(shape)
         leaks = self._collect_leaks(lambda: self._warn_of_leaks(shape, y, groups))
         self._keep_names(shape)
@@ -179,12 +179,11 @@ class MixedEstimator(MixedStructure):
             matrix, target = records_of(X, y, self._target)
             if not self.private:
                 self._check_records(matrix, target)
-            codes = self._codes(groups, len(matrix))
-            if self.unit == "record":
-                return matrix, target, codes
-            return slots(matrix, target, codes, len(self.groups_), self._rows())
+            if self._by_record:
+                return matrix, target, self._codes(groups, len(matrix))
+            return self._together((matrix, target), groups)
 
-        if self.unit == "record":
+        if self._by_record:
             fitted, spend = self._fit_records(shape, effects, records, on_step)
         else:
             fitted, spend = self._fit_groups(shape, effects, records, on_step)
@@ -285,6 +284,7 @@ class MixedEstimator(MixedStructure):
             steps=None if self.steps is None else int(self.steps),
             reach=self._regression().defaults.reach,
             coding=self._coding(),
+            unit=self.unit,
         )
         if self.private:
             result, spend = self._private_fit(partial(multi_predictor_run.recipe_of, task), records, on_step)
@@ -344,7 +344,7 @@ class MixedEstimator(MixedStructure):
             self.coef_, self.intercept_ = coef, float(intercept[0])
 
     def _keep_random(self, effects: Effects) -> None:
-        if self.unit == "group":
+        if not self._by_record:
             if hasattr(self, "random_effects_"):
                 del self.random_effects_
             return

@@ -1,10 +1,6 @@
 """Mixed models with groups as units: their arrays, and the run in which random effects are integrated out.
 
-**Privacy.** Public are the declared groups, the cap on rows a group, and everything derived from them: the
-arrays have one slot a declared group and one place a row up to the cap, whatever the table holds. A group's
-slot is a function of that group's own rows, in the table's order; rows beyond the cap and rows of undeclared
-groups are dropped. The number of rows of the table is not public here, and nothing depends on it.
-The proof is in docs/proofs/groups.md.
+**Privacy.** As `dpsep.estimators.units`. The proof is in docs/proofs/groups.md.
 """
 
 from typing import NamedTuple
@@ -16,12 +12,12 @@ from numpy.typing import NDArray
 
 from dpsep.estimators.multi_predictor_run import LinkedResult, LinkedTask
 from dpsep.estimators.posterior import table_map
+from dpsep.estimators.units import first_rows
 from dpsep.inference.release_trace import Table
 from dpsep.inference.variances import PRIOR_MEAN, PRIOR_SD
 from dpsep.models.base import Likelihood
 from dpsep.models.glm import Columns
 from dpsep.models.mixed import Effects, GroupModel
-from dpsep.privacy.gate import Records
 
 Array = NDArray[np.float64]
 
@@ -46,42 +42,6 @@ class Components(NamedTuple):
     correlation: Array
 
 
-def slots(X: Array, y: Array, codes: Array, groups: int, rows: int) -> Records:
-    """Return cells (groups, rows, features) and outcomes (groups, rows) of each group, padded with NaN.
-
-    Parameters
-    ----------
-    codes
-        Each record's place among the declared groups; NaN where it has none.
-    groups, rows
-        Public numbers of groups and of places.
-
-    Examples
-    --------
-    >>> X, y = np.arange(4.0)[:, None], np.arange(4.0)
-    >>> slots(X, y, np.array([1.0, 0.0, 1.0, np.nan]), 2, 1)[1]      # one place a group: its first row
-    array([[1.],
-           [0.]])
-    """
-    cells = np.full((groups, rows, X.shape[1]), np.nan)
-    outcomes = np.full((groups, rows), np.nan)
-    known = np.flatnonzero(np.isfinite(codes))
-    # A stable sort keeps the table's order within a group.
-    order = known[np.argsort(codes[known], kind="stable")]
-    member = codes[order].astype(int)
-    first = np.searchsorted(member, np.arange(groups))
-    place = np.arange(len(order)) - first[member]
-    kept = place < rows
-    cells[member[kept], place[kept]] = X[order[kept]]
-    outcomes[member[kept], place[kept]] = y[order[kept]]
-    return cells, outcomes
-
-
-def first_rows(arrays: Records) -> Records:
-    """What private scaling reads: the first row of each group, one contribution a group."""
-    return arrays[0][:, 0], arrays[1][:, 0]
-
-
 def group_task(
     effects: Effects,
     likelihood: Likelihood | None,
@@ -95,6 +55,7 @@ def group_task(
     steps: int | None,
     reach: float,
     coding: str,
+    unit: str = "group",
 ) -> LinkedTask:
     """Describe a fit with groups as units."""
     model = GroupModel(effects, likelihood)
@@ -128,7 +89,7 @@ def group_task(
         steps=steps,
         coding=coding,
         shapes=((rows, effects.features), (rows,)),
-        unit="group",
+        unit=unit,
         scaling_records=first_rows,
         reach=reach,
         parts=np.concatenate(

@@ -26,6 +26,7 @@ from dpsep.estimators.columns import (
     table_outcome,
 )
 from dpsep.estimators.posterior import table_map
+from dpsep.estimators.units import first_rows
 from dpsep.families import Gamma
 from dpsep.inference import leverage, sep_newton, weighted
 from dpsep.inference.gate_protocol import Opened
@@ -80,6 +81,9 @@ class Task(NamedTuple):
         Least cut of a score that nothing bounds, in standard deviations.
     offset
         Place of a column whose coefficient is known to be one; None for none.
+    unit, places
+        Whose privacy is counted; for how many rows of a unit there are places, none where records are units.
+        Then `records` is the number of units.
     clip
         Multiple for the clips; None for the default (or, without privacy, no clip).
     steps
@@ -119,6 +123,8 @@ class Task(NamedTuple):
     excess: float = 1.0
     cut: float = 3.0
     offset: int | None = None
+    unit: str = "record"
+    places: int = 0
 
     @property
     def dimension(self) -> int:
@@ -138,7 +144,13 @@ class Task(NamedTuple):
     @property
     def by_scores(self) -> bool:
         """Whether the fit without privacy is one by weighted scores, too."""
-        return getattr(self.likelihood, "by_scores", False)
+        return bool(self.places) or getattr(self.likelihood, "by_scores", False)
+
+    @property
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        """Of the arrays."""
+        rows = (self.records, self.places) if self.places else (self.records,)
+        return (*rows, self.features), rows
 
 
 class Result(NamedTuple):
@@ -218,7 +230,6 @@ def recipe_of(
     natural
         The paper's gamma where its own update is asked for; None for the stable one.
     """
-    shapes = ((task.records, task.features), (task.records,))
     if natural is None:
         schedule, plan = weighted_schedule(
             task.records,
@@ -229,18 +240,20 @@ def recipe_of(
             sampling,
             scaled=task.feature_scaling is None or task.outcome_scaling is None,
             more=task.learned_noise or task.dispersed,
+            together=bool(task.places),
             cut=task.cut,
             steps=task.steps,
         )
         plan = plan._replace(hidden=(task.excess * plan.hidden[0], task.excess * plan.hidden[1]))
         stages = weighted_stages(task, plan)
-        return Recipe(schedule, delta, stages, shapes, public_of(task, plan=plan), source_of(stages))
+        public = public_of(task, plan=plan)
+        return Recipe(schedule, delta, stages, task.shapes, public, source_of(stages), task.unit)
     if task.steps is None:
         task = task._replace(steps=natural_update.STEPS)
     schedule, chosen = design_schedule(task, epsilon, delta, relation, sampling)
     stages = stages_of(task, chosen, natural=natural)
     public = public_of(task, natural=natural, blocks=_released(task, chosen, natural)[0])
-    return Recipe(schedule, delta, stages, shapes, public, source_of(stages))
+    return Recipe(schedule, delta, stages, task.shapes, public, source_of(stages))
 
 
 def weighted_stages(task: Task, plan: WeightedPlan) -> tuple[Stage, ...]:
@@ -293,7 +306,8 @@ def _moments_stage(task: Task, maps: Maps) -> Stage:
         del path
         columns = _open_ended(task, maps(values))
         bounded = task.feature_scaling is not None
-        return leverage.run(opened, *columns, task.dimension, intercept=task.intercept, bounded=bounded)
+        kind = {"intercept": task.intercept, "bounded": bounded, "places": task.places}
+        return leverage.run(opened, *columns, task.dimension, **kind)
 
     return Stage(MOMENTS, run, releases=leverage.RELEASES)
 
@@ -337,6 +351,7 @@ def _weighted_settings(
         clip=task.clip,
         noise=_noise_prior() if task.learned_noise else None,
         couple=partial(likelihood.couple, cut=plan.cut) if task.dispersed else None,
+        places=task.places,
     )
 
 
@@ -364,7 +379,8 @@ def stages_of(task: Task, chosen: Plan, *, natural: float | None = None) -> tupl
 def open_stages(task: Task) -> tuple[Stage, ...]:
     """Return the fit of a task without privacy: SEP, or clipped SEP where a clip is given."""
     if task.by_scores:
-        return weighted_stages(task, open_weighted_plan(task.steps, more=True))
+        together = bool(task.places)
+        return weighted_stages(task, open_weighted_plan(task.steps, more=True, together=together))
     *before, last = stages_of(task, open_plan(task))
     maps = _maps_of(task)[1]
 
@@ -413,6 +429,7 @@ def _maps_of(task: Task) -> tuple[tuple[Stage, ...], Maps]:
         task.feature_scaling,
         task.outcome_scaling,
         task.features,
+        first_rows if task.places else (lambda arrays: arrays[:2]),
         keep_zero=not task.intercept,
         scale_family=getattr(task.likelihood, "scale_family", False),
     )

@@ -103,7 +103,7 @@ def whole_cap(cells: Array, noise: float, top: float, lost: float) -> float:
 
     Examples
     --------
-    >>> whole_cap(np.array([0.0] * 20 + [90.0, 9.0, 0.0, 1.0]), 0.1, 8.0, 0.2)
+    >>> whole_cap(np.array([0.0] * 20 + [90.0, 9.0, 0.0, 1.0]), 0.1, 8.0, 0.1)
     4.0
     >>> whole_cap(np.array([0.0] * 20 + [90.0, 9.0, 0.0, 1.0]), 0.1, 8.0, 0.01)
     8.0

@@ -104,6 +104,7 @@ def correction(
     squares: float,
     noise: float,
     estimates: int,
+    rows: float = 1.0,
 ) -> Correction:
     """Return how a release is freed of the dispersion.
 
@@ -123,6 +124,8 @@ def correction(
         Standard deviation of the noise of privacy in the statistic.
     estimates
         How many estimates of the dispersion were made before.
+    rows
+        Average number of rows of a unit: its score is their sum, and its statistic their mean.
     """
     nodes, shares = np.polynomial.hermite_e.hermegauss(NODES)
     shares = shares / shares.sum()
@@ -138,7 +141,7 @@ def correction(
         return float(shares @ values) * law.start + bent * law.slope
 
     own = max(whole * float(shares @ parts.own), 1e-9)
-    pull, lean = whole * summed(parts.pull), whole * summed(parts.lean)
+    pull, lean = whole * rows * summed(parts.pull), whole * summed(parts.lean)
     scatter = squares * float(shares @ parts.spread)
     # As much of p / o as the noise of the statistic leaves; what it leaves out is added to the covariance.
     share = own * doubt**2 / (own**2 * doubt**2 + noise**2 + scatter)

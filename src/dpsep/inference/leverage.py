@@ -34,7 +34,15 @@ from numpy.typing import NDArray
 from dpsep.inference.caps import highest
 from dpsep.inference.gate_protocol import Opened
 from dpsep.models.glm import Columns
-from dpsep.models.weighted import CELLS, Leverages, SecondMoments, Seen
+from dpsep.models.weighted import (
+    CELLS,
+    Leverages,
+    SecondMoments,
+    Seen,
+    UnitLeverages,
+    UnitMoments,
+    unpacked,
+)
 from dpsep.privacy.grid import Block
 
 Array = NDArray[np.float64]
@@ -47,6 +55,16 @@ FLOOR = 0.5
 """Fraction of the noise in correlations that their eigenvalues are raised to."""
 LEAST = 1e-8
 """Smallest variance, in scaled units: a column that does not vary."""
+ROWS_SHARE, LEAST_ROWS = 0.05, 0.01
+"""Share of a release for the number of rows of a unit; least share of its places that are taken."""
+
+
+class Look(NamedTuple):
+    """Released second moments of a row in coordinates z, the deviation of their noise, and rows of a unit."""
+
+    second: Array
+    noise: float
+    rows: float = 1.0
 
 
 class Geometry(NamedTuple):
@@ -62,6 +80,8 @@ class Geometry(NamedTuple):
         Standard deviation of each scaled column; one of the intercept.
     hidden
         Which columns' scales are hidden by noise.
+    rows
+        Average number of rows of a unit; one where records are the units.
     """
 
     map: Array
@@ -69,6 +89,7 @@ class Geometry(NamedTuple):
     blur: Array
     deviation: Array
     hidden: NDArray[np.bool_]
+    rows: float = 1.0
 
 
 def look(
@@ -78,8 +99,9 @@ def look(
     *,
     intercept: bool = True,
     target: bool = False,
-) -> tuple[Array, float]:
-    """Return second moments of z = A x a record, and the deviation of their noise, from two releases.
+    places: int = 0,
+) -> Look:
+    """Return second moments of z = A x, and the deviation of their noise, from two releases.
 
     Parameters
     ----------
@@ -91,14 +113,26 @@ def look(
         The cap of the second moments, as in `dpsep.inference.caps`.
     intercept, target
         As in `dpsep.models.weighted.Leverages`.
+    places
+        For how many rows of a unit there are places; none where records are the units.
     """
-    gate = opened([Block("leverage", CELLS, 1.0)], Leverages(intercept, target))
+    sizes = UnitLeverages(intercept) if places else Leverages(intercept, target)
+    gate = opened([Block("leverage", CELLS, 1.0)], sizes)
     cells, noise = gate.release(public)["leverage"], gate.deviations["leverage"]
     cap = cap_of(cells, noise, float(public.cap))
-    blocks = [Block("second", len(public.map), cap, kind="outer")]
-    gate = opened(blocks, SecondMoments(intercept, target))
-    released = gate.release(public._replace(cap=np.float64(cap)))  # pyright: ignore[reportArgumentType]
-    return released["second"] / gate.expected_batch, gate.deviations["second"] / gate.expected_batch
+    size = len(public.map)
+    public = public._replace(cap=np.float64(cap))  # pyright: ignore[reportArgumentType]
+    if not places:
+        gate = opened([Block("second", size, cap, kind="outer")], SecondMoments(intercept, target))
+        second = gate.release(public)["second"] / gate.expected_batch
+        return Look(second, gate.deviations["second"] / gate.expected_batch)
+    numbers = size * (size + 1) // 2
+    blocks = [Block("second", numbers, cap, 1.0 - ROWS_SHARE), Block("rows", 1, 1.0, ROWS_SHARE)]
+    gate = opened(blocks, UnitMoments(intercept, places))
+    released = gate.release(public)
+    rows = float(np.clip(released["rows"][0] / gate.expected_batch, LEAST_ROWS, 1.0)) * places
+    whole = gate.expected_batch * rows
+    return Look(unpacked(released["second"], size) / whole, gate.deviations["second"] / whole, rows)
 
 
 def run(
@@ -109,6 +143,7 @@ def run(
     *,
     intercept: bool,
     bounded: bool,
+    places: int = 0,
 ) -> Geometry:
     """Make the four releases.
 
@@ -124,24 +159,27 @@ def run(
         Whether there is one.
     bounded
         Whether scaled columns lie within the unit cube.
+    places
+        As in `look`.
     """
 
-    def seen(map_: Array) -> tuple[Array, float]:
+    def seen(map_: Array) -> Look:
         # The largest |z|^2 in the unit cube; without bounds, far above what scaled columns should have.
-        top = float(np.abs(map_.T @ map_).sum()) * (1.0 if bounded else 2.0 ** (CELLS // 3))
-        return look(opened, Seen(features, outcome, map_, np.float64(top)), intercept=intercept)  # pyright: ignore
+        top = float(np.abs(map_.T @ map_).sum()) * max(places, 1) * (1.0 if bounded else 2.0 ** (CELLS // 3))
+        public = Seen(features, outcome, map_, np.float64(top))  # pyright: ignore[reportArgumentType]
+        return look(opened, public, intercept=intercept, places=places)
 
-    first, noise = seen(np.eye(dimension))
+    first, noise, rows = seen(np.eye(dimension))
     triangle = np.where(np.eye(dimension) > 0, 1.0, math.sqrt(0.5))
     before = noise * triangle
     map_ = _coordinates(first, before)
-    again, noise = seen(map_)
+    again, noise, others = seen(map_)
     back = np.linalg.inv(map_)
     spread = back @ back.T
     after = noise * np.sqrt(0.5 * (np.outer(np.diag(spread), np.diag(spread)) + spread**2))
     again = back @ again @ back.T
     second, blur = _average(first, before, again, after)
-    return geometry_of(second, blur, intercept=intercept)
+    return geometry_of(second, blur, intercept=intercept)._replace(rows=(rows + others) / 2)
 
 
 def geometry_of(second: Array, blur: Array, *, intercept: bool) -> Geometry:

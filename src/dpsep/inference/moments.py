@@ -83,9 +83,9 @@ def run(
         public = Seen(features, outcome, whiten, np.float64(top))  # pyright: ignore[reportArgumentType]
         # Once directions are of one size, a cap may take off that share of each.
         cap_of = partial(whole_cap, lost=LOST) if number else highest
-        second, noise = look(opened, public, cap_of, target=target)
-        edge = math.sqrt(2 * size) * noise
-        half = closer(half, second, edge)
+        seen = look(opened, public, cap_of, target=target)
+        edge = math.sqrt(2 * size) * seen.noise
+        half = closer(half, seen.second, edge)
     # The one comes first: below it stand the means.
     return Moments(half[1:, 0] / half[0, 0], half[1:, 1:] / half[0, 0], edge)
 

@@ -49,7 +49,15 @@ from dpsep.inference.shrinkage import Released
 from dpsep.inference.threads import one_thread
 from dpsep.models.base import Unit
 from dpsep.models.glm import Columns
-from dpsep.models.weighted import CELLS, Reaches, Steered, WeightedFactors
+from dpsep.models.weighted import (
+    CELLS,
+    Reaches,
+    Steered,
+    UnitFactors,
+    UnitReaches,
+    WeightedFactors,
+    unpacked,
+)
 from dpsep.privacy.grid import Block
 
 Array = NDArray[np.float64]
@@ -95,6 +103,8 @@ WORTH = 0.7
 LEAST_PRECISION, GUESSED = 1.0, 2.0
 """Least noise precision of a target that lies within [-1, 1]; weight of a guess of it, the inverse square of
 its relative deviation."""
+CLEARLY, LEAST_USED = 4.0, 0.01
+"""Deviations of noise from which on records count as unusable; least share that counts as used."""
 LEAST_UNIT, LEAST_CAP = 1e-9, 1e-30
 """Least curvature of a unit; least cap, and the inverse of the greatest."""
 
@@ -131,6 +141,8 @@ class Settings(NamedTuple):
         Prior of the noise precision where it is learned; None otherwise.
     couple
         How scores and the dispersion of counts move each other, where one is learned; None otherwise.
+    places
+        For how many rows of a unit there are places; none where records are the units.
     """
 
     likelihood: Any
@@ -149,6 +161,7 @@ class Settings(NamedTuple):
     clip: float | None = None
     noise: Gamma | None = None
     couple: Couple | None = None
+    places: int = 0
 
 
 class Score(NamedTuple):
@@ -387,19 +400,25 @@ def look(opened: Opened, settings: Settings, state: State) -> State:
     unit, size = _unit(settings, state), len(state.at)
     typical = float(np.trace(_second(settings)))
     tops = {"score": unit.bound**2 * typical, "curvature": unit.curvature * typical}
+    # Scores of a unit's rows add up, and squares of their bounds by the square of their number.
+    more = max(settings.places, 1)
     tops = {name: value * 2.0 ** (CELLS // 3) for name, value in tops.items()}
+    tops = {"score": tops["score"] * more, "curvature": tops["curvature"] * math.sqrt(more)}
     if settings.noise is not None:
         tops["residual"] = FARTHEST_RESIDUAL
     blocks = [Block(name, CELLS, 1.0, 1.0 / len(tops)) for name in tops]
-    gate = opened(blocks, Reaches(settings.likelihood, settings.intercept))
+    reaches = UnitReaches if settings.places else Reaches
+    gate = opened(blocks, reaches(settings.likelihood, settings.intercept))
     with one_thread():
         public = _publish(settings, state, gate.records, np.array(list(tops.values())))
     released = gate.release(public)
     found = {name: (released[name], gate.deviations[name], top) for name, top in tops.items()}
     squares, sizes = caps.seen(*found["score"]), caps.seen(*found["curvature"])
-    score = caps.score_cap(squares, settings.hidden[0], unit, size)
+    rows = settings.geometry.rows
+    # Of so many rows of a unit, information adds up as their number, and the square of the bound as its own.
+    score = caps.score_cap(squares, settings.hidden[0], unit._replace(curvature=unit.curvature / rows), size)
     if settings.clip is not None:
-        score = settings.clip * unit.bound * math.sqrt(typical)
+        score = settings.clip * unit.bound * rows * math.sqrt(typical)
     curvature = caps.curvature_cap(sizes, settings.hidden[1], size)
     means = (caps.mean_weights(squares, score**2, 0.5), caps.mean_weights(sizes, curvature, 1.0))
     weight, left = (min(pair) for pair in zip(*means, strict=True))
@@ -448,11 +467,14 @@ def step(
     unit = _unit(settings, state)
     both = np.array(state.caps) * (unit.bound, unit.curvature)
     both = np.clip(both, LEAST_CAP, 1.0 / LEAST_CAP)
-    contribution = WeightedFactors(settings.likelihood, settings.intercept)
-    gate = opened(_blocks(settings, both, len(state.at)), contribution)
+    factors = UnitFactors if settings.places else WeightedFactors
+    gate = opened(_blocks(settings, both, len(state.at)), factors(settings.likelihood, settings.intercept))
     with one_thread():
         public = _publish(settings, state, gate.records, both)
     made = [gate.release(public) for _ in range(releases)]
+    if settings.places:
+        size = len(state.at)
+        made = [one | {"precision": unpacked(one["precision"], size)} for one in made]
     up = gate.records / gate.expected_batch
     sums = _Sums(
         {name: up * np.mean([one[name] for one in made], axis=0) for name in made[0]},
@@ -469,11 +491,14 @@ def _blocks(settings: Settings, both: Array, size: int) -> list[Block]:
     # Without privacy weights do what they do, and sums are not rounded to a grid.
     score, curvature = (float(cap) if any(settings.hidden) else math.inf for cap in both)
     # w^2 v |z|^2 is at most R^2 v / b^2, v the variance of a score.
-    square = max(min(curvature, score**2 * settings.steepest), LEAST_CAP)
+    square = score**2 if settings.places else min(curvature, score**2 * settings.steepest)
+    precision = Block("precision", size, curvature, settings.shares[1], "outer")
+    if settings.places:
+        precision = Block("precision", size * (size + 1) // 2, curvature, settings.shares[1])
     blocks = [
         Block("mean", size, score, settings.shares[0]),
-        Block("precision", size, curvature, settings.shares[1], "outer"),
-        Block("square", size, square, settings.shares[2], "outer"),
+        precision,
+        Block("square", size, max(square, LEAST_CAP), settings.shares[2], "outer"),
     ]
     if settings.noise is not None:
         most = settings.likelihood.noise_clip(settings.cut) if any(settings.hidden) else math.inf
@@ -495,7 +520,7 @@ def _updated(settings: Settings, state: State, sums: _Sums, unit: Unit, *, near:
     curvatures, squares = (*state.curvatures, curvature), (*state.squares, square)
     precision, blur = _curvature(settings, curvatures, sums.records, reach)
     most = 1.0 if settings.couple is None else MOST_SPREAD * unit.spread
-    spread = _covariance(squares, precision, blur, state.weight * unit.spread, most, reach)
+    spread = _covariance(settings, squares, precision, blur, state.weight * unit.spread, most, reach)
     precision, blur, spread = (part * size / scale for part in (precision, blur, spread))
     pure = precision
     # Of sampled rows, each sum has the spread of its draw besides.
@@ -612,14 +637,21 @@ def _curvature(
     structure = _structure(settings, records)
     level = max(float(np.sum(average * structure)) / float(np.sum(structure**2)), LEAST_LEVEL)
     square = settings.geometry.map**2
-    own = level * records * np.sqrt(square @ settings.geometry.blur**2 @ square.T)
+    rows = records * settings.geometry.rows
+    own = level * rows * np.sqrt(square @ settings.geometry.blur**2 @ square.T)
     spread, most = (EVEN_SPREAD, EVEN_DRAWN) if math.isinf(reach) else (LEAST_SPREAD, MOST_DRAWN)
     found, blur = shrinkage.shrunk(average, noise, level * structure, own, spread, most)
     return shrinkage.within(found, level * structure, LEAST_CURVATURE, math.inf), blur
 
 
 def _covariance(
-    squares: tuple[Released, ...], precision: Array, blur: Array, weight: float, most: float, reach: float
+    settings: Settings,
+    squares: tuple[Released, ...],
+    precision: Array,
+    blur: Array,
+    weight: float,
+    most: float,
+    reach: float,
 ) -> Array:
     """Average of released covariances of scores, shrunk towards what the average weight promises.
 
@@ -629,11 +661,17 @@ def _covariance(
         Of the covariance relative to the curvature: the average, and the largest in any direction.
     """
     average, noise = shrinkage.pooled(squares, reach)
+    least = LEAST_WEIGHT * weight
+    if settings.places:
+        # Rows of a unit are alike, or alternate: by how much scores vary more, or less, is seen.
+        most = MOST_SPREAD * settings.places
+        level = float(np.sum(average * precision)) / float(np.sum(precision**2))
+        weight = float(np.clip(level, LEAST_WEIGHT, most))
     if noise > 0:
         average, _ = shrinkage.shrunk(
             average, noise, weight * precision, weight * blur, LEAST_SPREAD, MOST_DRAWN
         )
-    return shrinkage.within(average, precision, LEAST_WEIGHT * weight, most)
+    return shrinkage.within(average, precision, least, most)
 
 
 def _undispersed(
@@ -641,7 +679,7 @@ def _undispersed(
 ) -> tuple[Score, Array, Array]:
     """Scores and their curvature freed of the dispersion, and what that adds to their covariance."""
     assert settings.couple is not None
-    whole = sums.records * state.left  # sum of the weights, and of their squares
+    whole = _used(state, sums.records) * state.left  # sum of the weights, and of their squares
     found = dispersion.correction(
         settings.couple,
         _law(settings, state.at),
@@ -651,6 +689,7 @@ def _undispersed(
         squares=whole * state.weight,
         noise=sums.deviations["dispersion"],
         estimates=sum(one.dispersion is not None for one in state.scores),
+        rows=settings.geometry.rows,
     )
     statistic = float(sums.values["dispersion"][0])
     noise = sums.deviations["dispersion"] ** 2 * np.outer(found.ratio, found.ratio)
@@ -683,9 +722,9 @@ def _noise(settings: Settings, state: State, sums: _Sums) -> tuple[Gamma, float]
     """
     if settings.noise is None:
         return state.noise, 0.0
-    prior, records = settings.noise, sums.records
+    prior = settings.noise
     shape_part, rate_part = sums.values["noise"]
-    half = records / 2
+    half = _used(state, sums.records) / 2
     square = float(np.clip(rate_part / half, 1.0 / RATIO, RATIO))
     ratio = settings.likelihood.noise_ratio(square, settings.cut)
     if sums.deviations["noise"] == 0:
@@ -696,6 +735,13 @@ def _noise(settings: Settings, state: State, sums: _Sums) -> tuple[Gamma, float]
     scale = max(state.scale * ratio ** (-weight / known), LEAST_PRECISION)
     shape = float(prior.shape) + half
     return _gamma(shape, shape / scale), known
+
+
+def _used(state: State, records: int) -> float:
+    """Number of records that could be used: all of them, but for more than noise explains."""
+    number, variance, of = state.usable
+    clear = of == records and records - number > CLEARLY * math.sqrt(variance)
+    return max(number, LEAST_USED * records) if clear else float(records)
 
 
 def _second(settings: Settings) -> Array:
@@ -709,8 +755,8 @@ def _second(settings: Settings) -> Array:
 
 
 def _structure(settings: Settings, records: int) -> Array:
-    """Second moments of z, of all records."""
-    return records * _second(settings)
+    """Second moments of z, of all rows."""
+    return records * settings.geometry.rows * _second(settings)
 
 
 def _middle(settings: Settings) -> Array:

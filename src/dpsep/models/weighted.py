@@ -14,9 +14,14 @@ weights), because every record's own term has mean zero at the truth. docs/proof
 Caps are chosen by `Leverages` and `Reaches`: in which half octave a record's |z|^2, (b |z|)^2 or k |z|^2
 lies, one of `CELLS` cells of a vector, a one and zeros, of norm one.
 
-**Privacy.** A contribution reads one record and public values. A record with a cell that is not finite or an
-outcome outside the likelihood's support yields NaN, which the gate turns into a zero contribution.
-The proof is in docs/proofs/weighted.md.
+*Units of several rows* (all visits of a person). A unit's rows are one row of the gate and have one weight,
+with sum b |z| in the place of b |z| and sum k |z|^2 in that of k |z|^2: |sum g' z| is at most the first. Its
+precision part is no product of a vector with itself, so it is released as its triangle (`unpacked`); its
+scores are released as they are, u u^T with u = w sum g' z, so that rows of a unit may depend on each other.
+
+**Privacy.** A contribution reads one record, or one unit, and public values. A record with a cell that is not
+finite or an outcome outside the likelihood's support yields NaN, which the gate turns into a zero
+contribution; such a row of a unit counts nowhere in it. The proof is in docs/proofs/weighted.md.
 """
 
 from dataclasses import dataclass
@@ -24,11 +29,15 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
 
 from dpsep.families import Gamma
 from dpsep.models.base import At, Response
 from dpsep.models.glm import Columns, design
 from dpsep.models.linear import LearnedNoise
+
+Array = NDArray[np.float64]
 
 CELLS = 24
 """Cells of a histogram: factors of sqrt(2) up to its top; what is smaller is in the first one."""
@@ -124,6 +133,40 @@ class SecondMoments:
 
 
 @dataclass(frozen=True)
+class UnitLeverages:
+    """As `Leverages`, of units: half octave of the sum of |z|^2."""
+
+    intercept: bool = True
+
+    def __call__(self, public: Seen, chunk: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, ...]:
+        """Return a one in its cell, one row a unit."""
+        z, usable = _unit_seen(public, chunk, self.intercept)
+        return (_cell(jnp.sum(z**2, axis=(1, 2)), public.cap, jnp.any(usable, axis=1)),)
+
+
+@dataclass(frozen=True)
+class UnitMoments:
+    """As `SecondMoments`, of units: flat blocks ``second``, a triangle, and ``rows``, how many it has.
+
+    Parameters
+    ----------
+    most
+        Places for rows of a unit.
+    """
+
+    intercept: bool = True
+    most: int = 1
+
+    def __call__(self, public: Seen, chunk: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, ...]:
+        """Return the weighted sum of z z^T and the number of rows over `most`, one row a unit."""
+        z, usable = _unit_seen(public, chunk, self.intercept)
+        weight = _at_most(public.cap, jnp.sum(z**2, axis=(1, 2)))
+        number = jnp.sum(usable, axis=1)
+        parts = weight[:, None] * _packed(z), number[:, None] / self.most
+        return tuple(jnp.where(number[:, None] > 0, part, jnp.nan) for part in parts)
+
+
+@dataclass(frozen=True)
 class Reaches:
     """Half octaves of (b |z|)^2 and of k |z|^2 at the current mean: flat blocks ``score`` and ``curvature``.
 
@@ -178,6 +221,133 @@ class WeightedFactors:
         if found.statistic is not None:
             parts = (*parts, (weight * found.statistic)[:, None])
         return parts if seen.noise is None else (*parts, seen.noise)
+
+
+@dataclass(frozen=True)
+class UnitReaches:
+    """As `Reaches`, of units: half octaves of the square of sum b |z|, and of sum k |z|^2."""
+
+    likelihood: Any
+    intercept: bool = True
+
+    def __call__(self, public: Steered, chunk: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, ...]:
+        """Return a one in each cell, one row a unit."""
+        rows = _unit_rows(self.likelihood, public, chunk, self.intercept)
+        score, curvature = rows.sizes()
+        usable = jnp.any(rows.usable, axis=1)
+        cells = _cell(score**2, public.caps[0], usable), _cell(curvature, public.caps[1], usable)
+        if rows.noise is None:
+            return cells
+        return (*cells, _cell(jnp.sqrt(rows.mean(rows.residual**2)), public.caps[2], usable))
+
+
+@dataclass(frozen=True)
+class UnitFactors:
+    """As `WeightedFactors`, of units: ``precision`` is a triangle, and ``square`` the scores' own product.
+
+    The blocks ``dispersion`` and ``noise`` are the mean over the rows of a unit.
+    """
+
+    likelihood: Any
+    intercept: bool = True
+
+    def __call__(self, public: Steered, chunk: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, ...]:
+        """Return w sum g' z, the triangle of w sum k z z^T, and the scores again, one row a unit."""
+        rows = _unit_rows(self.likelihood, public, chunk, self.intercept)
+        score, size = rows.sizes()
+        weight = jnp.minimum(_at_most(public.caps[0], score), _at_most(public.caps[1], size))[:, None]
+        mean = weight * jnp.sum(rows.slope[:, :, None] * rows.z, axis=1)
+        root = jnp.sqrt(jnp.maximum(rows.curvature, 0.0))[:, :, None] * rows.z
+        parts = (mean, weight * _packed(root), mean)
+        if rows.statistic is not None:
+            parts = (*parts, weight * rows.mean(rows.statistic)[:, None])
+        if rows.noise is not None:
+            parts = (*parts, rows.mean(rows.noise))
+        return tuple(jnp.where(jnp.any(rows.usable, axis=1)[:, None], part, jnp.nan) for part in parts)
+
+
+def unpacked(triangle: Array, size: int) -> Array:
+    """Return the symmetric matrix of a released triangle: noise on its diagonal is that of the numbers.
+
+    Examples
+    --------
+    >>> unpacked(np.array([1.0, np.sqrt(2.0), 3.0]), 2)
+    array([[1., 1.],
+           [1., 3.]])
+    """
+    matrix = np.zeros((size, size))
+    first, second = np.triu_indices(size)
+    matrix[first, second] = matrix[second, first] = triangle / np.where(first == second, 1.0, np.sqrt(2.0))
+    return matrix
+
+
+class _Rows(NamedTuple):
+    """Rows of units, (units, rows, ...); zeros where one cannot be used."""
+
+    z: jax.Array
+    slope: jax.Array
+    bound: jax.Array
+    curvature: jax.Array
+    size: jax.Array
+    usable: jax.Array
+    residual: jax.Array
+    statistic: jax.Array | None
+    noise: jax.Array | None
+
+    def sizes(self) -> tuple[jax.Array, jax.Array]:
+        """Bound of a unit's score, and of its curvature."""
+        norm = jnp.sqrt(jnp.sum(self.z**2, axis=2))
+        return jnp.sum(self.bound * norm, axis=1), jnp.sum(self.size * norm**2, axis=1)
+
+    def mean(self, values: jax.Array) -> jax.Array:
+        """Mean over the rows of a unit that can be used."""
+        number = jnp.maximum(jnp.sum(self.usable, axis=1), 1)
+        return jnp.sum(values, axis=1) / number.reshape(-1, *[1] * (values.ndim - 2))
+
+
+def _unit_rows(
+    likelihood: Any, public: Steered, chunk: tuple[jax.Array, jax.Array], intercept: bool
+) -> _Rows:
+    def place(x: jax.Array, y: jax.Array) -> _Rows:
+        seen = _row(likelihood, public, (x, y), intercept)
+        found, usable = seen.response, seen.usable
+
+        def kept(values: Any) -> jax.Array:
+            values = jnp.broadcast_to(values, (*usable.shape, *jnp.shape(values)[1:]))
+            return jnp.where(usable.reshape(-1, *[1] * (values.ndim - 1)), values, 0.0)
+
+        return _Rows(
+            kept(seen.z),
+            kept(found.slope),
+            kept(found.bound),
+            kept(found.curvature),
+            kept(found.size),
+            usable,
+            kept(seen.residual),
+            None if found.statistic is None else kept(found.statistic),
+            None if seen.noise is None else kept(seen.noise),
+        )
+
+    # Over the places of a unit: rows of different units never meet.
+    return jax.vmap(place, in_axes=1, out_axes=1)(*chunk)
+
+
+def _unit_seen(
+    public: Seen, chunk: tuple[jax.Array, jax.Array], intercept: bool
+) -> tuple[jax.Array, jax.Array]:
+    def place(x: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
+        z, usable = _seen(public, (x, y), Leverages(intercept))
+        return jnp.where(usable[:, None], z, 0.0), usable
+
+    return jax.vmap(place, in_axes=1, out_axes=1)(*chunk)
+
+
+def _packed(rows: jax.Array) -> jax.Array:
+    """Triangle of the sum of products of a unit's rows: its norm is that of the matrix."""
+    size = rows.shape[2]
+    first, second = np.triu_indices(size)
+    scale = np.where(first == second, 1.0, np.sqrt(2.0))
+    return jnp.sum(rows[:, :, first] * rows[:, :, second], axis=1) * scale
 
 
 class _Row(NamedTuple):

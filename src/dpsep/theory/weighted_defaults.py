@@ -37,6 +37,8 @@ LOOKS = 2
 SHARES, MORE_SHARES = (0.75, 0.2, 0.05), (0.7, 0.18, 0.05, 0.07)
 """Of a release: scores, curvature, covariance of scores; the same and the noise or dispersion that is
 learned."""
+UNIT_SHARES, MORE_UNIT_SHARES = (0.68, 0.2, 0.12), (0.64, 0.18, 0.11, 0.07)
+"""The same where units have several rows: how these go together is not promised by anything."""
 PASSES, MOST_FIT_STEPS = 12, 240
 """Times that the last stage reads every record where rows are sampled, in at most so many releases."""
 OPEN, MOST_CUT = 0.0005, 30.0
@@ -77,6 +79,7 @@ def weighted_schedule(
     *,
     scaled: bool,
     more: bool = False,
+    together: bool = False,
     cut: float = 3.0,
     steps: int | None = None,
 ) -> tuple[Schedule, WeightedPlan]:
@@ -92,6 +95,8 @@ def weighted_schedule(
         Whether columns are scaled privately first, for want of declared bounds.
     more
         Whether a noise precision or a dispersion is learned, too.
+    together
+        Whether units have several rows.
     cut
         Least cut of an unbounded score, in standard deviations.
     steps
@@ -122,11 +127,17 @@ def weighted_schedule(
     schedule = calibrate_schedule(epsilon, delta, parts)
     last = schedule.parts[-1]
     sigma = last.sigma / (rate * math.sqrt(near))
-    chosen = MORE_SHARES if more else SHARES
+    chosen = _shares(more=more, together=together)
     farther = math.sqrt(OPEN * records * chosen[0] / dimension) / sigma
     cut = min(max(cut, farther), max(cut, MOST_CUT))
     hidden = (sigma / math.sqrt(chosen[0]), sigma / math.sqrt(chosen[1]))
     return schedule, WeightedPlan(way, near, chosen, cut, hidden)
+
+
+def _shares(*, more: bool, together: bool) -> tuple[float, ...]:
+    if together:
+        return MORE_UNIT_SHARES if more else UNIT_SHARES
+    return MORE_SHARES if more else SHARES
 
 
 def weighted_blocks(chosen: WeightedPlan, dimension: int) -> list[Block]:
@@ -143,7 +154,9 @@ def weighted_blocks(chosen: WeightedPlan, dimension: int) -> list[Block]:
     ]
 
 
-def open_weighted_plan(steps: int | None = None, *, more: bool = False) -> WeightedPlan:
+def open_weighted_plan(
+    steps: int | None = None, *, more: bool = False, together: bool = False
+) -> WeightedPlan:
     """Plan without privacy: many steps, no cut, no noise.
 
     Examples
@@ -153,4 +166,4 @@ def open_weighted_plan(steps: int | None = None, *, more: bool = False) -> Weigh
     """
     near = FIT_STEPS if steps is None else min(FIT_STEPS, steps)
     way = OPEN_STEPS if steps is None else max(1, steps - near)
-    return WeightedPlan(way, near, MORE_SHARES if more else SHARES, FAR, (0.0, 0.0))
+    return WeightedPlan(way, near, _shares(more=more, together=together), FAR, (0.0, 0.0))

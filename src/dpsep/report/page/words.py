@@ -158,8 +158,8 @@ def odds(epsilon: float, delta: float, relation: str, unit: str) -> list[Odds]:
     [(1.0, 1e-06), (2.0, 3.7e-06)]
     """
     whose, used, say = f"This {unit_words(unit)}", "was used", "says"
-    if unit == "group":
-        whose, used, say = "The rows of this group", "were used", "say"
+    if unit != "record":
+        whose, used, say = f"The rows of this {unit_words(unit)}", "were used", "say"
     took_part = f"{whose} {used}, and not left blank"
     says = f"{whose} {say} one thing, and not another"
     if relation == "replace-one":
