@@ -1,6 +1,7 @@
 """How a target is read: cell by cell, so that no record changes how another is coded."""
 
 import warnings
+from datetime import date, datetime
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 
 from dpsep import Ledger, LinearRegression, NetworkRegressor, WeakBudgetWarning
 from dpsep.data import TableError
-from dpsep.estimators.input_checks import check_numbers, coding, declared_classes, numbers, signs
+from dpsep.estimators.input_checks import check_numbers, coding, declared_classes, numbers, places, signs
 from dpsep.privacy.leaks import PrivacyLeakWarning
 
 BIG = 2**53
@@ -42,6 +43,52 @@ def test_a_missing_number_does_not_change_other_numbers(container: str) -> None:
     cells = [1, 2, 3]
     assert numbers(CONTAINERS[container](cells)).tolist() == [1.0, 2.0, 3.0]
     assert numbers(CONTAINERS[container]([None, 2, 3]))[1:].tolist() == [2.0, 3.0]
+
+
+OBJECTS: dict[str, Any] = {
+    "list": list,
+    "objects": lambda cells: _objects(cells),
+    "pandas": lambda cells: pd.Series(_objects(cells)),
+    "pandas array": lambda cells: pd.arrays.NumpyExtensionArray(_objects(cells)),
+    "pandas series of an array": lambda cells: pd.Series(pd.arrays.NumpyExtensionArray(_objects(cells))),
+    "categories": lambda cells: pd.Categorical(_objects(cells)),
+    "a series of categories": lambda cells: pd.Series(_objects(cells)).astype("category"),
+    "categories as declared": lambda cells: pd.Categorical(
+        _objects(cells), categories=_objects(set(cells) - {None})
+    ),
+    "polars": lambda cells: pl.Series(cells, dtype=pl.Object),
+}
+
+
+def _objects(cells: Any) -> np.ndarray:
+    cells = list(cells)
+    found = np.empty(len(cells), object)
+    found[:] = cells
+    return found
+
+
+@pytest.mark.parametrize("container", OBJECTS)
+@pytest.mark.parametrize("odd", [b"ann", b"?", 3, 2.5, None, date(2020, 1, 1), ("bob",)])
+def test_one_odd_cell_changes_no_other_cell_of_a_column_of_objects(container: str, odd: Any) -> None:
+    """A conversion of the whole column chose one type by looking at all cells: bytes, for one of bytes."""
+    cells = ["ann", "bob", "ann", "cid", "bob"]
+    declared = np.array(["ann", "bob", "cid"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what pandas says of categories that have no order
+        made = OBJECTS[container]([odd, *cells[1:]])
+    assert places(made, declared)[1:].tolist() == [1.0, 0.0, 2.0, 1.0]
+    assert signs(made, declared[:2])[1:3].tolist() == [1.0, -1.0]
+
+
+@pytest.mark.parametrize("container", OBJECTS)
+def test_a_day_and_a_time_of_that_day_are_two_labels(container: str) -> None:
+    day, time = date(2020, 1, 1), datetime(2020, 1, 1, 3)
+    for cells in ([day, time], [time, day]):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            made = OBJECTS[container](cells)
+        found = places(made, _objects([day]))
+        assert np.isnan(found).tolist() == [cell is time for cell in cells]
 
 
 def test_classes_that_are_equal_as_doubles_are_refused() -> None:

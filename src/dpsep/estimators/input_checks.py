@@ -6,6 +6,7 @@ where classes are not declared they are taken from the target, and a `PrivacyLea
 
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from numbers import Real
 from typing import Any, NamedTuple, cast
 
@@ -422,7 +423,7 @@ def _unwrapped(cell: Any) -> Any:
 def _listed(column: Any) -> list[Any]:
     """Cells of a column as Python's own objects; one that cannot be read is NaN."""
     if _of_pandas(column):
-        column = _as_arrow(column)
+        column = _of_declared_type(column)
     elif isinstance(column, pl.Series) and column.dtype != pl.Object:
         column = column.to_arrow()
     if isinstance(column, pa.Array | pa.ChunkedArray):
@@ -434,12 +435,22 @@ def _listed(column: Any) -> list[Any]:
     return list(column if isinstance(column, list | tuple | pl.Series) else np.asarray(column).reshape(-1))
 
 
-def _as_arrow(column: Any) -> Any:
-    """A pandas column in Arrow's form, which decodes nothing; cells one by one where it has none."""
-    try:
-        return pa.array(column)
-    except Exception:  # a type without such a form: its cells are read one by one
-        return [_at(column, place) for place in range(len(column))]
+def _of_declared_type(column: Any) -> Any:
+    """A pandas column in Arrow's form where its type declares one, which decodes nothing; else its cells.
+
+    Of objects Arrow would choose one type by looking at them all: one cell of bytes makes bytes of all texts.
+    """
+    categories = getattr(column.dtype, "categories", None)
+    if categories is not None:
+        codes = np.asarray(getattr(column, "cat", column).codes)
+        levels = _listed(categories.array) if len(categories) else []
+        return [levels[code] if code >= 0 else np.nan for code in codes]
+    if type(column.dtype).__name__ == "NumpyEADtype":  # an array of NumPy's in the dress of pandas
+        return np.asarray(column)
+    if hasattr(getattr(column, "array", column), "__arrow_array__") or column.dtype.kind in "mM":
+        with suppress(Exception):  # where that fails all the same, cells are read one by one
+            return pa.array(column)
+    return [_at(column, place) for place in range(len(column))]
 
 
 def _at(column: Any, place: int) -> Any:

@@ -245,7 +245,7 @@ class UnitReaches:
 class UnitFactors:
     """As `WeightedFactors`, of units: ``precision`` is a triangle, and ``square`` the scores' own product.
 
-    The blocks ``dispersion`` and ``noise`` are the mean over the rows of a unit.
+    The block ``noise`` is the mean over the rows of a unit; ``dispersion`` is the weight times such a mean.
     """
 
     likelihood: Any
