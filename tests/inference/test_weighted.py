@@ -9,7 +9,7 @@ import pytest
 from scipy.optimize import root
 from scipy.special import expit
 
-from dpsep import LinearRegression, LogisticRegression
+from dpsep import LinearRegression, LogisticRegression, PoissonRegression
 from dpsep.estimators.input_checks import Structure
 from dpsep.estimators.run import _weighted_settings
 from dpsep.families.columns import Columns
@@ -238,3 +238,40 @@ def test_it_ends_at_the_root_of_the_weighted_scores_with_their_sandwich(clip: fl
     np.testing.assert_allclose(np.diag(found.covariance), np.diag(sandwich), rtol=0.1)
     assert (w.min() < 0.5) == (clip is not None)
     assert np.abs(np.linalg.eigvalsh(found.noise_covariance)).max() < 0.1 * np.diag(sandwich).max()
+
+
+def test_scores_that_were_cut_elsewhere_do_not_count() -> None:
+    """Where residuals show that the noise was far off, scores were cut elsewhere: of another equation."""
+    x, _ = made()
+    y = x @ [0.3, 0.4, 0.2] + 0.05 * np.random.default_rng(2).standard_normal(ROWS)
+    model = LinearRegression(bounds=(-1, 1), target_bounds=(-2, 2))
+    settings, _ = settings_of(model, x, open_weighted_plan(more=True))
+    settings = settings._replace(hidden=(1.0, 1.0), cut=3.0)
+    opened = Noisy(1.0, x, y)
+    with jax.enable_x64(True):
+        first = weighted.look(opened, settings, weighted.init(settings, ROWS))
+        state = weighted.step(opened, settings, first, near=False)
+        assert len(state.scores) == len(state.curvatures) == 1
+        seen = weighted.look(opened, settings, state)
+        right = weighted.look(opened, settings, state._replace(noise=seen.noise))
+        far = weighted.look(opened, settings, state._replace(noise=weighted._gamma(100.0, 1e-3)))
+    assert far.scores == far.curvatures == far.squares == ()
+    assert float(far.noise.mean) == float(seen.noise.mean)
+    assert len(right.scores) == len(right.curvatures) == len(right.squares) == 1
+
+
+@pytest.mark.filterwarnings("ignore::dpsep.PrivacyLeakWarning", "ignore::dpsep.WeakBudgetWarning")
+def test_a_correction_that_overshoots_leaves_a_covariance(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the dispersion adds to the covariance of scores is an estimate, and may be far below zero."""
+    correction = weighted.dispersion.correction
+
+    def wild(*arguments: Any, **more: Any) -> Any:
+        found = correction(*arguments, **more)
+        return found._replace(spread=-1e6 * np.eye(len(found.ratio)))
+
+    monkeypatch.setattr(weighted.dispersion, "correction", wild)
+    x, _ = made()
+    y = np.random.default_rng(3).poisson(np.exp(x @ [0.3, 0.4, 0.2])).astype(float)
+    model = PoissonRegression(epsilon=3.0, delta=1e-5, bounds=(-1, 1), random_state=0).fit(x, y)
+    assert np.linalg.eigvalsh(model.posterior_.covariance).min() > 0
+    assert len(model.summary()) == 4

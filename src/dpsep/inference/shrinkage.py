@@ -100,6 +100,20 @@ def within(matrix: Array, other: Array, lowest: float, highest: float) -> Array:
     return (found + found.T) / 2
 
 
+def above(matrix: Array, other: Array, lowest: float) -> Array:
+    """Raise a matrix's eigenvalues relative to another, positive one where they are below a bound.
+
+    Examples
+    --------
+    >>> above(np.diag([3.0, -1.0]), np.eye(2), 0.5)
+    array([[3. , 0. ],
+           [0. , 0.5]])
+    """
+    half = solve_triangular(root(other), np.eye(len(other)), lower=True)
+    value = np.linalg.eigvalsh(half @ (matrix + matrix.T) @ half.T / 2)
+    return matrix if value[0] >= lowest else within(matrix, other, lowest, np.inf)
+
+
 def root(matrix: Array) -> Array:
     """Lower triangular root of a positive matrix; where noise made one singular, of the nearest that is not.
 

@@ -89,6 +89,8 @@ EVEN_SPREAD, EVEN_DRAWN = (0.15, 0.05), 0.3
 LEAST_LEVEL, LEAST_CURVATURE = 1e-2, 0.1
 """Least average curvature, relative to that of a record with the average predictor; least of a direction,
 relative to the average."""
+LEAST_LEFT = 0.1
+"""Least of the covariance of scores that a correction for the dispersion, itself an estimate, may leave."""
 LEAST_WEIGHT, MOST_SPREAD = 0.05, 10.0
 """Least weight of the records that speak of a direction, relative to the average one; most that the scores of
 counts vary in a direction, relative to the average one."""
@@ -436,7 +438,9 @@ def look(opened: Opened, settings: Settings, state: State) -> State:
     if abs(math.log(typical**2 * state.scale)) < math.log(NEARLY):
         return state
     noise = _gamma(gate.records / 2, gate.records / 2 * typical**2)
-    return state._replace(noise=noise, noise_weight=GUESSED, doubt=0.0 * state.doubt)
+    state = state._replace(noise=noise, noise_weight=GUESSED, doubt=0.0 * state.doubt)
+    # Scores were cut elsewhere.
+    return state._replace(curvatures=(), squares=(), scores=())
 
 
 def _counted(state: State, count: float, variance: float, records: int) -> State:
@@ -528,7 +532,7 @@ def _updated(settings: Settings, state: State, sums: _Sums, unit: Unit, *, near:
     own = (1.0 + (sums.up - 1.0) / used) * spread
     if settings.couple is not None:
         score, precision, added = _undispersed(settings, state, sums, score, precision, near=near)
-        own = own + added
+        own = shrinkage.above(own + added, spread, LEAST_LEFT)
     scores = (*state.scores, score)
     noise, weight = _noise(settings, state, sums)
     scale = float(noise.mean)
