@@ -10,6 +10,7 @@ groups are dropped. The number of rows of the table is not public then, and noth
 no shape. The proof is in docs/proofs/groups.md.
 """
 
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,8 @@ from dpsep.privacy.gate import Records
 Array = NDArray[np.float64]
 
 RECORD = "record"
+MOST_CELLS = 10**9
+"""Most cells of all slots together: eight gigabytes."""
 
 
 class Units:
@@ -63,8 +66,8 @@ class Units:
                 f"unit must be 'record', or a word for what all rows of a group are of, such as 'group' or "
                 f"'person', not {self.unit!r}."
             )
-        rows = self.rows_per_group
-        if rows is not None and (int(rows) != rows or rows < 1):
+        rows: Any = self.rows_per_group
+        if rows is not None and not _whole(rows):
             raise ValueError(f"rows_per_group must be a whole number above 0, not {rows!r}.")
 
     def _structure(self, X: Any, y: Any, groups: Any, what: str) -> Structure:
@@ -86,6 +89,11 @@ class Units:
         if self.rows_per_group is None and groups is not None:
             raise ValueError(
                 f"unit={self.unit!r} needs rows_per_group, a public cap on the rows of a {self.unit}."
+            )
+        if len(self.groups_) * self._rows() * shape.features > MOST_CELLS:
+            raise ValueError(
+                f"{len(self.groups_)} groups of rows_per_group={self._rows()} rows of {shape.features} "
+                f"columns are more than {MOST_CELLS:.0e} cells; declare fewer groups or rows."
             )
         return shape._replace(records=len(self.groups_))
 
@@ -161,6 +169,13 @@ def slots(X: Array, y: Array, codes: Array, groups: int, rows: int) -> Records:
 def first_rows(arrays: Records) -> Records:
     """What private scaling reads: the first row of each group, one contribution a group."""
     return arrays[0][:, 0], arrays[1][:, 0]
+
+
+def _whole(rows: Any) -> bool:
+    """Whether it is a whole number above zero."""
+    if isinstance(rows, Integral):
+        return int(rows) >= 1
+    return isinstance(rows, Real) and float(rows).is_integer() and float(rows) >= 1.0
 
 
 def _length(groups: Any) -> int:

@@ -124,7 +124,8 @@ def test_claims_are_of_the_unit_and_of_no_person() -> None:
     for unit, start in (
         ("record", "This record "),
         ("group", "The rows of this group "),
-        ("x" * 500, "This x"),
+        ("person", "The rows of this person "),
+        ("x" * 500, "The rows of this x"),
     ):
         for relation in ("zero-out", "replace-one"):
             for one in odds(1.0, 1e-6, relation, unit):
